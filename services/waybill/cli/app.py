@@ -1,0 +1,83 @@
+"""Root of the command tree.
+
+Sub-commands live in `waybill.cli.<noun>` and are imported only when named, so that `waybill emit` does not pay
+for Kafka and a light install gets a clear word about the extra it lacks. Exit codes: 0 done, 1 a promise or
+check failed, 2 wrong input, 3 something needed is not available.
+"""
+
+import importlib
+import sys
+from typing import Final
+
+import typer
+from typer import _click as click  # typer vendors the click it subclasses
+from typer.core import TyperGroup
+
+from waybill import __version__
+from waybill.kernel.errors import ConfigError, FabricError, RefusedError, UnavailableError
+
+__all__ = ["main"]
+
+#: noun → (module, help line). A module offers `app`, a Typer; one that serves several nouns offers `apps` by noun.
+COMMANDS: Final[dict[str, tuple[str, str]]] = {}
+
+
+class LazyGroup(TyperGroup):
+    """A group that imports a sub-command's module when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the nouns in the order of the road, not of the alphabet."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import and return one sub-command; an absent extra is named."""
+        if cmd_name not in COMMANDS:
+            return None
+        module_name, help_line = COMMANDS[cmd_name]
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is not None and error.name.startswith("waybill"):
+                raise
+            raise UnavailableError(
+                f"`waybill {cmd_name}` needs the Python package {error.name!r}: pip install 'waybill[all]'"
+            ) from error
+        app: typer.Typer = getattr(module, "apps", {}).get(cmd_name) or module.app
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        if not command.help:
+            command.help = help_line
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the nouns from the table, without importing anything."""
+        with formatter.section("Commands"):  # from the table: nothing is imported
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+root = typer.Typer(
+    cls=LazyGroup, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+)
+
+
+@root.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    """Waybill: commands that must not be lost, doubled or reordered."""
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line; expected errors become one clear line on stderr and an exit code."""
+    try:
+        root()
+    except (ConfigError, RefusedError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except UnavailableError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(3)
+    except FabricError as error:
+        print(f"error [{error.code}]: {error}", file=sys.stderr)
+        sys.exit(1)

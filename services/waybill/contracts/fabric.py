@@ -1,0 +1,164 @@
+"""Applied configuration as frozen records: tenants, outboxes, destinations, routes, profiles.
+
+`waybill.fabric` parses `fabric.yaml` into these, stores them as versioned rows and hands them to running
+workers. Units are in the names; names are never reused or renamed.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from waybill.contracts.command import DataForm
+from waybill.kernel.ids import DestinationName, Tenant
+
+__all__ = [
+    "DestinationConfig",
+    "FabricConfig",
+    "OnUnsettled",
+    "OutboxConfig",
+    "Profile",
+    "Proof",
+    "RetryPolicy",
+    "RouteConfig",
+    "SecretRef",
+    "TenantConfig",
+    "Timeouts",
+]
+
+
+class Profile(StrEnum):
+    """What a destination can bear (GW-7)."""
+
+    #: Keeps identifier and body digest through the retry horizon: everything transient is retried.
+    DURABLE_IDEMPOTENT = "durable_idempotent"
+    #: Remembers recent identifiers only: retries stop at the declared bound.
+    BOUNDED_DEDUPLICATION = "bounded_deduplication"
+    #: Cannot deduplicate: what may have reached it is never repeated.
+    NON_IDEMPOTENT = "non_idempotent"
+
+
+class Proof(StrEnum):
+    """What closes a delivery."""
+
+    #: A complete receipt; a bare 2xx closes nothing (DC-3).
+    RECEIPT = "receipt"
+    #: A 2xx status, recorded as `proof_level=status`.
+    STATUS = "status"
+
+
+class OnUnsettled(StrEnum):
+    """What the lane does behind a delivery that ended without acknowledgement."""
+
+    #: The aggregate waits until people decide.
+    HALT = "halt"
+    #: The next one goes on after a signed gap resolution.
+    CONTINUE = "continue"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretRef:
+    """Where a secret is, never the secret: exactly one of the two is set."""
+
+    env: str | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """Exponential backoff with full jitter between hot retries and expiry (DC-19)."""
+
+    base_s: float = 1.0
+    cap_s: float = 600.0
+    #: Quick tries in memory before the delivery becomes a row.
+    hot_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Limits of one HTTP attempt."""
+
+    connect_s: float = 3.0
+    read_s: float = 15.0
+    total_s: float = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationConfig:
+    """One listener of a tenant, as operators declared it."""
+
+    tenant: Tenant
+    name: DestinationName
+    url: str
+    owner: str
+    profile: Profile = Profile.DURABLE_IDEMPOTENT
+    #: What the profile costs this destination, in words; shown and recorded.
+    tradeoff: str = ""
+    proof: Proof = Proof.RECEIPT
+    on_unsettled: OnUnsettled = OnUnsettled.HALT
+    #: How long the listener keeps identifiers and digests; never below the retry horizon (GW-8).
+    dedup_retention_s: float = 30 * 86400.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    #: Attempts in flight over all aggregates of this destination.
+    concurrency: int = 64
+    #: Shared secret for HMAC `v1` signatures beside Ed25519 `v1a`.
+    hmac_secret: SecretRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteConfig:
+    """Which destinations a command type goes to when its producer names none."""
+
+    tenant: Tenant
+    command_type: str
+    destinations: tuple[DestinationName, ...]
+    ttl_s: float = 7 * 86400.0
+    capability: str = ""
+    capability_version: int = 1
+    #: The forms in which data may travel.
+    forms: frozenset[DataForm] = frozenset(DataForm)
+    on_expiry: OnUnsettled = OnUnsettled.CONTINUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxConfig:
+    """One producer database: it alone numbers its aggregate types."""
+
+    tenant: Tenant
+    name: str
+    dsn: SecretRef
+    aggregate_types: tuple[str, ...]
+    schema: str = "waybill"
+    max_payload_bytes: int = 262_144
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantConfig:
+    """One tenant: its own topics, keys, outboxes, destinations."""
+
+    name: Tenant
+    partitions: int = 6
+    outboxes: tuple[OutboxConfig, ...] = ()
+    destinations: tuple[DestinationConfig, ...] = ()
+    routes: tuple[RouteConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricConfig:
+    """Everything applied, at one version; versions rise by one with every apply that changed something."""
+
+    version: int
+    tenants: tuple[TenantConfig, ...] = ()
+
+    def tenant(self, name: str) -> TenantConfig | None:
+        """Return a tenant by name, or None."""
+        return next((tenant for tenant in self.tenants if tenant.name == name), None)
+
+    def destination(self, tenant: str, name: str) -> DestinationConfig | None:
+        """Return a live destination, or None."""
+        found = self.tenant(tenant)
+        return next((d for d in found.destinations if d.name == name), None) if found else None
+
+    def route(self, tenant: str, command_type: str) -> RouteConfig | None:
+        """Return the route of a command type, or None."""
+        found = self.tenant(tenant)
+        return next((r for r in found.routes if r.command_type == command_type), None) if found else None

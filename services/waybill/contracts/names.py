@@ -1,0 +1,64 @@
+"""Names of topics, consumer groups and transactional producers: computed here and nowhere else."""
+
+from typing import Final
+
+from waybill.kernel.ids import DestinationName, Tenant
+
+__all__ = [
+    "commands_topic",
+    "config_topic",
+    "dead_letters_topic",
+    "delivery_group",
+    "intake_group",
+    "outcomes_topic",
+    "read_model_group",
+    "state_topic",
+    "topic_prefix",
+]
+
+PREFIX: Final = "waybill"
+
+
+def topic_prefix(tenant: Tenant) -> str:
+    """Return what every topic of a tenant starts with, the final dot included."""
+    return f"{PREFIX}.{tenant}."
+
+
+def commands_topic(tenant: Tenant) -> str:
+    """Commands, written by Debezium, keyed by aggregate."""
+    return f"{PREFIX}.{tenant}.commands"
+
+
+def outcomes_topic(tenant: Tenant) -> str:
+    """Every attempt and transition, for audit."""
+    return f"{PREFIX}.{tenant}.outcomes"
+
+
+def state_topic(tenant: Tenant) -> str:
+    """The reconciliation state of each delivery, compacted, on the command's partition."""
+    return f"{PREFIX}.{tenant}.state"
+
+
+def dead_letters_topic(tenant: Tenant) -> str:
+    """What no automated path can settle."""
+    return f"{PREFIX}.{tenant}.dead-letters"
+
+
+def config_topic(tenant: Tenant) -> str:
+    """Applied configuration, compacted, keyed by object."""
+    return f"{PREFIX}.{tenant}.config"
+
+
+def delivery_group(tenant: Tenant, destination: DestinationName) -> str:
+    """Return the consumer group of one destination: its offsets are its independence (GW-17)."""
+    return f"{PREFIX}.{tenant}.deliver.{destination}"
+
+
+def intake_group(tenant: Tenant) -> str:
+    """Return the one group per tenant that dead-letters what no destination can own."""
+    return f"{PREFIX}.{tenant}.intake"
+
+
+def read_model_group(tenant: Tenant) -> str:
+    """Return the group that folds commands, state and outcomes into the read model."""
+    return f"{PREFIX}.{tenant}.read-model"

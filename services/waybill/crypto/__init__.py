@@ -1,0 +1,1 @@
+"""Keys with ids and overlapping validity, Standard Webhooks signatures, sealing of data."""

@@ -1,0 +1,1 @@
+"""The local stack: real Kafka, Connect, Debezium, registry and PostgreSQL on one machine."""

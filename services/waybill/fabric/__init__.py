@@ -1,0 +1,1 @@
+"""Applied configuration: parse, plan, store as versioned rows, follow while running."""

@@ -1,0 +1,1 @@
+"""The listener SDK: verify, deduplicate, execute once, answer a receipt."""

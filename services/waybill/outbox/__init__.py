@@ -1,0 +1,1 @@
+"""The transactional outbox: SQL, the emit function and the producer SDK over it."""

@@ -1,0 +1,1 @@
+"""The relay: connector files, their linter, the canary and recovery after slot loss."""

@@ -1,0 +1,1 @@
+"""What tests of the fabric and of its users share: fakes, movable clocks, eventually()."""
