@@ -1,0 +1,34 @@
+# Everything a newcomer needs. Each target sets up what it needs by itself; only Python 3.11+ and make must be there.
+PYTHON ?= python3
+ARGS ?=
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint docs guards prove clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv/ from uv.lock (uv by pip if absent); nothing to do the second time
+	@$(PYTHON) tools/bootstrap.py
+
+demo: setup ## Start the local stack and send a few hundred commands through it, live
+	@.venv/bin/waybill demo $(ARGS)
+
+test: lint ## Check the code, then run every test (ARGS="tests/unit -k lane" for a part)
+	@.venv/bin/pytest $(ARGS)
+
+lint: setup ## Check style, types, layers and generated pages
+	@.ci/lint
+
+docs: setup ## Write docs/reference/ anew from the code
+	@.venv/bin/python tools/reference.py
+
+guards: setup ## Remove each guarantee's guard in a copy and see its test fail
+	@.venv/bin/python tools/guards.py $(ARGS)
+
+prove: setup ## Run the campaigns that take hours
+	@WAYBILL_PROVE=1 .venv/bin/pytest -m prove --timeout=0 $(ARGS)
+
+clean: ## End local stacks, wipe their data and .venv/; keep the downloads
+	@if [ -x .venv/bin/waybill ]; then for stack in $$(ls .waybill/stacks 2>/dev/null); do \
+		WAYBILL_STACK=$$stack .venv/bin/waybill dev down || exit 1; done; fi
+	@rm -rf .venv .waybill/stacks
