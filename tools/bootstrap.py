@@ -48,14 +48,15 @@ def check_python():
     """Go on under a new enough Python, looking for one by its usual names when this one is not."""
     if sys.version_info >= OLDEST_PYTHON:
         return
+    this = f"{sys.version_info[0]}.{sys.version_info[1]}"
     for minor in (14, 13, 12, 11):
-        found = shutil.which("python3.%d" % minor)
+        found = shutil.which(f"python3.{minor}")
         if found:
-            say("this is Python %d.%d, going on with %s" % (sys.version_info[0], sys.version_info[1], found))
+            say(f"this is Python {this}, going on with {found}")
             os.execv(found, [found, *sys.argv])
     raise Stop(
-        "Waybill needs Python 3.11 or newer; %s is %d.%d. Install one (Debian, Ubuntu: `apt-get install python3.11`)"
-        " and name it: `make PYTHON=python3.11 setup`." % (sys.executable, sys.version_info[0], sys.version_info[1])
+        f"Waybill needs Python 3.11 or newer; {sys.executable} is {this}. Install one (Debian, Ubuntu:"
+        " `apt-get install python3.11`) and name it: `make PYTHON=python3.11 setup`."
     )
 
 
@@ -70,7 +71,7 @@ def fingerprint():
     text = json.dumps(parts, sort_keys=True) + (ROOT / "uv.lock").read_text(encoding="utf-8")
     return {
         "lock": hashlib.sha256(text.encode()).hexdigest(),
-        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python": ".".join(str(part) for part in sys.version_info[:3]),
         "place": str(ROOT),
     }
 
@@ -96,8 +97,8 @@ def check_writable():
     free_mb = shutil.disk_usage(ROOT).free // (1024 * 1024)
     if free_mb < NEEDED_FREE_MB and not VENV.exists():
         raise Stop(
-            "only %d MB are free in %s; the first set-up needs about %d MB. Free some space, or move the checkout"
-            " to another disk." % (free_mb, ROOT, NEEDED_FREE_MB)
+            f"only {free_mb} MB are free in {ROOT}; the first set-up needs about {NEEDED_FREE_MB} MB. Free some"
+            " space, or move the checkout to another disk."
         )
 
 
@@ -137,8 +138,7 @@ def explain(step, said):
     low = said.lower()
     if any(sign in low for sign in DISK_SIGNS):
         raise Stop(
-            "%s: the disk is full. Free about %d MB in %s and run the same command again."
-            % (step, NEEDED_FREE_MB, ROOT)
+            f"{step}: the disk is full. Free about {NEEDED_FREE_MB} MB in {ROOT} and run the same command again."
         )
     if any(sign in low for sign in NETWORK_SIGNS):
         raise Stop(
@@ -181,7 +181,17 @@ def find_uv(env):
             f"`{sys.executable} -m venv` does not work here, and there is no uv {UV_VERSION} or newer. Install one of the two: the venv module"
             " (Debian, Ubuntu: `apt-get install python3-venv`) or uv, then run the same command again."
         )
-    pip = [str(HOME / "uv" / "bin" / "python"), "-m", "pip", "install", "--progress-bar", "off", "uv==" + UV_VERSION]
+    pip = [
+        str(HOME / "uv" / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--retries",
+        "1",
+        "--progress-bar",
+        "off",
+        "uv==" + UV_VERSION,
+    ]
     status, said = run(pip, env)
     if status:
         explain("installing uv", said)
