@@ -1,0 +1,160 @@
+"""What the brokers hold: topics, their settings, groups. Reads facts and makes what a plan decided, nothing else.
+
+There is no method that deletes a topic or lowers a partition count: the declarative commands never do, so they
+cannot. Brokers never create topics by themselves here; what this module makes is waited for until every broker's
+metadata shows it, because a producer that asks too early stalls.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # the package re-exports them without saying so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import UnavailableError
+
+__all__ = ["KafkaAdmin", "TopicFacts"]
+
+_TIMEOUT_S: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicFacts:
+    """One topic as the brokers hold it; `configs` are effective values, whatever set them."""
+
+    name: str
+    partitions: int
+    replication: int
+    configs: Mapping[str, str]
+
+
+class KafkaAdmin:
+    """One cluster, seen by an administrator. Every method may raise UnavailableError."""
+
+    def __init__(self, bootstrap: str, clock: Clock) -> None:
+        self._bootstrap, self._clock = bootstrap, clock
+        self._client = AdminClient(
+            {"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000, "log_level": 0, "client.id": "waybill-admin"}
+        )
+
+    def brokers(self) -> int:
+        """Return how many brokers the cluster has: those alive and those that are down but hold copies.
+
+        A broker that is down for an hour must not make new topics thinner than they should be.
+        """
+        metadata = self._metadata()
+        holders = {
+            broker for topic in metadata.topics.values() for p in topic.partitions.values() for broker in p.replicas
+        }
+        return len(holders | set(metadata.brokers))
+
+    def topics(self, names: Iterable[str]) -> dict[str, TopicFacts]:
+        """Return the facts of those topics that exist."""
+        metadata = self._metadata()
+        found = [name for name in names if name in metadata.topics and metadata.topics[name].error is None]
+        configs = self._configs(found)
+        return {
+            name: TopicFacts(
+                name=name,
+                partitions=len(metadata.topics[name].partitions),
+                replication=max(len(p.replicas) for p in metadata.topics[name].partitions.values()),
+                configs=configs[name],
+            )
+            for name in found
+        }
+
+    def topic_names(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return sorted(self._metadata().topics)
+
+    def create(self, name: str, *, partitions: int, replication: int, configs: Mapping[str, str]) -> bool:
+        """Create a topic and wait until it is known; return False when it already existed."""
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(configs))
+        future = self._client.create_topics([topic], operation_timeout=_TIMEOUT_S)[name]
+        try:
+            future.result(_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._unavailable(f"topic {name} cannot be created", error) from error
+        deadline = self._clock.monotonic() + _TIMEOUT_S
+        while name not in (known := self._metadata().topics) or len(known[name].partitions) < partitions:
+            if self._clock.monotonic() > deadline:
+                raise UnavailableError(f"topic {name} was created, but the brokers do not show it yet: run it again")
+            threading.Event().wait(0.05)
+        return True
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Set some of a topic's settings and leave the others alone."""
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            name,
+            incremental_configs=[
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in configs.items()
+            ],
+        )
+        self._result(self._client.incremental_alter_configs([resource])[resource], f"topic {name} cannot be changed")
+
+    def earliest_offsets(self, topic: str, partitions: int) -> list[int]:
+        """Return the first offset still kept, per partition."""
+        return self._offsets(topic, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # untyped in the client
+
+    def end_offsets(self, topic: str, partitions: int) -> list[int]:
+        """Return the true end per partition, open transactions included."""
+        return self._offsets(topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # untyped in the client
+
+    def connect_groups(self) -> list[str]:
+        """Return the group ids of the Connect clusters on these brokers."""
+        groups: list[Any] = self._client.list_groups(timeout=_TIMEOUT_S)
+        return sorted(group.id for group in groups if group.protocol_type == "connect")
+
+    def _offsets(self, topic: str, partitions: int, spec: OffsetSpec) -> list[int]:
+        asked = {TopicPartition(topic, number): spec for number in range(partitions)}
+        futures = self._client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
+        )
+        found = {
+            place.partition: self._result(future, f"offsets of {topic} cannot be read").offset
+            for place, future in futures.items()
+        }
+        return [found[number] for number in range(partitions)]
+
+    def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
+        if not names:
+            return {}
+        futures = self._client.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
+        return {
+            resource.name: {
+                key: entry.value
+                for key, entry in self._result(future, f"settings of {resource.name} cannot be read").items()
+                if entry.value is not None and entry.source != ConfigSource.UNKNOWN_CONFIG.value
+            }
+            for resource, future in futures.items()
+        }
+
+    def _metadata(self) -> Any:
+        try:
+            return self._client.list_topics(timeout=_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unavailable("Kafka does not answer", error) from error
+
+    def _result(self, future: Any, complaint: str) -> Any:
+        try:
+            return future.result(_TIMEOUT_S)
+        except KafkaException as error:
+            raise self._unavailable(complaint, error) from error
+
+    def _unavailable(self, complaint: str, error: KafkaException) -> UnavailableError:
+        return UnavailableError(f"{complaint} at {self._bootstrap} (WAYBILL_KAFKA): {error.args[0].str()}")

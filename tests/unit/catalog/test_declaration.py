@@ -1,0 +1,119 @@
+"""Reading a topic file: what is accepted, and how every fault names its line."""
+
+import pytest
+
+from waybill.catalog import load_topics
+from waybill.catalog.core.declaration import parse_duration_ms, parse_size_bytes, parse_topic
+from waybill.kernel.errors import ConfigError
+
+GOOD = """\
+description: Something that happened.
+owner: fabric
+producers: [worker]
+consumers: [read model]
+key: aggregate
+value: Outcome.avsc
+ordering_key: aggregate
+partitions: tenant
+replication: cluster
+cleanup: [delete]
+retention: [30d, 64MiB]
+max_message: 1MiB
+settings:
+  segment.ms: "3600000"
+"""
+
+
+def test_a_good_file_becomes_a_declaration_with_units_resolved() -> None:
+    declared = parse_topic(GOOD, "topics/outcomes.yaml")
+
+    assert declared.topic("acme") == "waybill.acme.outcomes"
+    assert (declared.retention_ms, declared.retention_bytes) == (30 * 86_400_000, 64 << 20)
+    assert declared.max_message_bytes == 1 << 20
+    assert declared.replication is None
+    assert declared.settings == {"segment.ms": "3600000"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        # a value of the wrong kind
+        ("retention: [30d, 64MiB]", "retention: soon", "topics/x.yaml:11: retention: expected a list"),
+        # a unit nobody knows
+        ("[30d, 64MiB]", "[30days]", "topics/x.yaml:11: retention: expected `forever`, or a time such as 30d"),
+        # two times
+        ("[30d, 64MiB]", "[30d, 40d]", "topics/x.yaml:11: retention: expected `forever`, or a time"),
+        # nothing kept
+        ("[30d, 64MiB]", "[0d]", "topics/x.yaml:11: retention: expected `forever`, or a time"),
+        # a count of its own
+        ("partitions: tenant", "partitions: 12", "topics/x.yaml:8: partitions: expected `tenant`"),
+        ("replication: cluster", "replication: many", "topics/x.yaml:9: replication: expected `cluster` or a number"),
+        ("cleanup: [delete]", "cleanup: [wipe]", "topics/x.yaml:10: cleanup: expected [delete], [compact]"),
+        ("max_message: 1MiB", "max_message: 1MB", "topics/x.yaml:12: max_message: expected a size"),
+        # an unknown field
+        ("owner: fabric", "owners: fabric", "topics/x.yaml:2: owners: expected one of description, owner"),
+        # the same fault, from the other side
+        ("owner: fabric", "owners: fabric", "topics/x.yaml:1: owner: missing; expected the team"),
+        # a field given twice
+        ("owner: fabric", "owner: fabric\nowner: other", "topics/x.yaml:3: owner: given twice"),
+        # a setting that has a field of its own
+        ("segment.ms", "retention.ms", "topics/x.yaml:14: settings: expected retention.ms in the field `retention`"),
+        ('segment.ms: "3600000"', "segment.ms: [1]", "topics/x.yaml:14: settings: expected one value for segment.ms"),
+        ("owner: fabric", "owner: ''", "topics/x.yaml:2: owner: expected text"),
+        # not YAML at all
+        ("owner: fabric", "owner: [", "not YAML"),
+    ],
+)
+def test_a_fault_names_file_line_field_and_what_was_expected(old: str, new: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_topic(GOOD.replace(old, new), "topics/x.yaml")
+
+    assert message in str(raised.value)
+
+
+def test_all_faults_of_a_file_are_reported_at_once() -> None:
+    text = GOOD.replace("[30d, 64MiB]", "[x]").replace("1MiB", "x").replace("partitions: tenant\n", "")
+
+    with pytest.raises(ConfigError) as raised:
+        parse_topic(text, "topics/x.yaml")
+
+    assert len(str(raised.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just words"])
+def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"topics/x.yaml:1: expected a mapping"):
+        parse_topic(text, "topics/x.yaml")
+
+
+def test_units_are_exact() -> None:
+    assert [parse_duration_ms(text) for text in ("250ms", "10s", "5m", "12h", "30d", "3w")] == [
+        250,
+        10_000,
+        300_000,
+        43_200_000,
+        2_592_000_000,
+        None,
+    ]
+    assert [parse_size_bytes(text) for text in ("10B", "1KiB", "64MiB", "1GiB", "1MB")] == [
+        10,
+        1024,
+        64 << 20,
+        1 << 30,
+        None,
+    ]
+
+
+def test_the_shipped_files_are_read_and_commands_comes_first() -> None:
+    names = [declared.name for declared in load_topics()]
+
+    assert names == ["commands", "config", "dead-letters", "outcomes", "state"]
+
+
+def test_state_outlives_commands_and_compacted_topics_close_their_segments() -> None:
+    declared = {declaration.name: declaration for declaration in load_topics()}
+
+    assert (declared["state"].retention_ms or 0) >= (declared["commands"].retention_ms or 0)
+    for name in ("state", "config"):
+        assert "compact" in declared[name].cleanup
+        assert {"segment.ms", "max.compaction.lag.ms", "min.cleanable.dirty.ratio"} <= declared[name].settings.keys()
