@@ -19,7 +19,9 @@ from waybill.kernel.errors import ConfigError, FabricError, RefusedError, Unavai
 __all__ = ["main"]
 
 #: noun → (module, help line). A module offers `app`, a Typer; one that serves several nouns offers `apps` by noun.
-COMMANDS: Final[dict[str, tuple[str, str]]] = {}
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "dev": ("waybill.cli.dev", "Start, look at and end the local stack."),
+}
 
 
 class LazyGroup(TyperGroup):

@@ -1,0 +1,215 @@
+"""The `process` back end: every service a plain process of this machine, started side by side.
+
+PostgreSQL with the registry behind it, and the brokers with Connect beside them, start at the same time; each is
+asked in its own protocol whether it is ready. A service that ends while it should start is reported with the last
+error of its log. Nothing is undone on failure: what runs is found again by the next `up` or ended by `down`.
+"""
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from waybill.devstack import artifacts, health, plan, postgres, processes
+from waybill.devstack.stack import Stack, write_private
+from waybill.infra.addresses import environment
+from waybill.kernel.errors import UnavailableError
+
+__all__ = ["ProcessBackend"]
+
+#: A service that is not ready by then will not be; four times what two busy cores were seen to need.
+READY_WITHIN_S: Final = 120.0
+ERROR_WORDS: Final = ("FATAL", "ERROR", "Exception", "error")
+
+
+class ProcessBackend:
+    """Starts, finds and ends the processes of the stack in one folder."""
+
+    def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._progress = progress
+        self._gave_up = threading.Event()
+
+    def running(self, stack: Stack | None) -> dict[str, psutil.Process]:
+        """Return the live process of each service."""
+        return processes.find(self._folder, plan.service_names(stack.brokers if stack else 3))
+
+    def start(self, stack: Stack, services: Sequence[str]) -> None:
+        """Start what of `services` is not running and wait until all are ready."""
+        running = self.running(stack)
+        missing = [service for service in services if service not in running]
+        if not missing and all(self._is_ready(stack, service) for service in services):
+            return
+        began = time.monotonic()
+        installed = None
+        if any(service != "postgres" for service in services):
+            installed = artifacts.install(self._folder.parent.parent / "cache", self._progress)
+        roads = self._roads(stack, services, missing, installed)
+        with ThreadPoolExecutor(len(roads)) as pool:
+            futures = [pool.submit(road) for road in roads]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                self._gave_up.set()
+                raise
+        self._progress(f"ready after {time.monotonic() - began:.1f} s")
+
+    def _roads(
+        self, stack: Stack, services: Sequence[str], missing: Sequence[str], installed: plan.Installed | None
+    ) -> list[Callable[[], None]]:
+        """Return what can be done side by side: database then registry; brokers; Connect."""
+        roads: list[Callable[[], None]] = []
+        if "postgres" in services or "registry" in services:
+            roads.append(lambda: self._database_road(stack, services, missing, installed))
+        if installed is not None:
+            roads += [
+                partial(self._java_road, stack, installed, service, service in missing)
+                for service in services
+                if service.startswith("kafka") or service == "connect"
+            ]
+        return roads
+
+    def _database_road(
+        self, stack: Stack, services: Sequence[str], missing: Sequence[str], installed: plan.Installed | None
+    ) -> None:
+        if "postgres" in missing:
+            cluster = postgres.cluster_for(stack.folder, artifacts.postgres_binaries(), self._progress)
+            postgres.start(stack, cluster, self._log(stack, "postgres"))
+        self._wait(stack, "postgres")
+        postgres.prepare_roles(stack)
+        if installed is not None and "registry" in services:
+            self._java_road(stack, installed, "registry", "registry" in missing)
+
+    def _java_road(self, stack: Stack, installed: plan.Installed, service: str, is_missing: bool) -> None:
+        if is_missing:
+            self._write_settings(stack, installed, service)
+            if service.startswith("kafka"):
+                self._format(stack, installed, service)
+            processes.spawn(
+                plan.java_command(stack, installed, service),
+                folder=stack.folder / service,
+                log=self._output(stack, service),
+                environ=_java_environment(),
+            )
+        self._wait(stack, service)
+
+    def _write_settings(self, stack: Stack, installed: plan.Installed, service: str) -> None:
+        work = stack.folder / service
+        work.mkdir(parents=True, exist_ok=True)
+        if service == "registry":
+            write_private(
+                work / "config" / "application.properties", plan.properties_text(plan.registry_properties(stack))
+            )
+            return
+        write_private(work / "log4j2.properties", plan.log_settings(self._log(stack, service)))
+        if service == "connect":
+            write_private(work / "connect.properties", plan.properties_text(plan.connect_properties(stack, installed)))
+        else:
+            node = int(service.removeprefix("kafka-"))
+            write_private(work / "server.properties", plan.properties_text(plan.broker_properties(stack, node)))
+
+    def _format(self, stack: Stack, installed: plan.Installed, service: str) -> None:
+        if (stack.folder / service / "data" / "meta.properties").is_file():
+            return
+        node = int(service.removeprefix("kafka-"))
+        result = subprocess.run(
+            plan.format_command(stack, installed, node),
+            cwd=stack.folder / service,
+            env=_java_environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if result.returncode:
+            last = (result.stderr.strip().splitlines() or ["no word"])[-1]
+            raise UnavailableError(f"the data folder of {service} could not be formatted: {last}")
+
+    def _wait(self, stack: Stack, service: str) -> None:
+        began = time.monotonic()
+        pause = threading.Event()
+        while not self._is_ready(stack, service):
+            if self._gave_up.is_set():
+                return
+            if service not in processes.find(stack.folder, [service]):
+                raise UnavailableError(self._why_it_ended(stack, service))
+            if time.monotonic() - began > READY_WITHIN_S:
+                raise UnavailableError(
+                    f"{service} is not ready after {READY_WITHIN_S:.0f} s: see {self._log(stack, service)}; "
+                    "`waybill dev down` ends it, `waybill dev up` tries again"
+                )
+            pause.wait(0.15)
+        self._progress(f"{service} is ready after {time.monotonic() - began:.1f} s")
+
+    def _is_ready(self, stack: Stack, service: str) -> bool:
+        if service == "postgres":
+            return postgres.accepts(stack)
+        if service == "connect":
+            return health.answers_http(f"{stack.connect_url}/connectors")
+        if service == "registry":
+            return health.answers_http(f"{stack.registry_url}/subjects")
+        return health.live_brokers(f"{plan.HOST}:{stack.ports[service]}") >= stack.brokers
+
+    def _why_it_ended(self, stack: Stack, service: str) -> str:
+        log = self._log(stack, service)
+        lines: list[str] = []
+        for path in (self._output(stack, service), log):
+            if path.is_file():
+                lines += path.read_text(errors="replace").splitlines()[-200:]
+        telling = [line for line in lines if any(word in line for word in ERROR_WORDS)]
+        last = (telling or lines or ["it left no log"])[-1].strip()
+        return f"{service} stopped while it started: {last[:300]} (`waybill dev logs {service} --name {stack.name}`)"
+
+    def status(self, stack: Stack) -> list[dict[str, object]]:
+        """Return one record per service."""
+        running = self.running(stack)
+        rows: list[dict[str, object]] = []
+        for service in plan.service_names(stack.brokers):
+            process = running.get(service)
+            state = "stopped"
+            if process is not None:
+                state = "up" if self._is_ready(stack, service) else "starting"
+            rows.append(
+                {
+                    "service": service,
+                    "state": state,
+                    "pid": process.pid if process else None,
+                    "address": f"{plan.HOST}:{stack.ports[service]}",
+                    "log": str(self._log(stack, service)),
+                }
+            )
+        return rows
+
+    def stop(self, stack: Stack | None) -> list[str]:
+        """End what runs, clients before servers; return what was ended."""
+        ended: list[str] = []
+        running = self.running(stack)
+        for group in (("connect", "registry"), ("kafka-1", "kafka-2", "kafka-3", "postgres")):
+            members: dict[str, psutil.Process] = {service: running[service] for service in group if service in running}
+            if members:
+                self._progress(f"stopping {', '.join(members)}")
+                for service in processes.end(members):
+                    self._progress(f"{service} had to be killed")
+                ended += members
+        return ended
+
+    def _log(self, stack: Stack, service: str) -> Path:
+        return stack.folder / "logs" / f"{service}.log"
+
+    def _output(self, stack: Stack, service: str) -> Path:
+        """Where standard output goes: the log itself for services that write no log file of their own."""
+        own_log = service in ("postgres", "registry")
+        return self._log(stack, service) if own_log else stack.folder / "logs" / f"{service}.out"
+
+
+def _java_environment() -> dict[str, str]:
+    """Pass on what a JVM may need, not what would change it (JAVA_TOOL_OPTIONS, proxies, class paths)."""
+    environ = environment()
+    kept = {name: environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in environ}
+    return kept | {"LC_ALL": "C.UTF-8"}
