@@ -1,0 +1,45 @@
+"""`fabric.yaml` to records: everything that is wrong at once, or nothing is.
+
+A file is judged alone here, without what is applied; `plan` judges the step from one to the other.
+"""
+
+from waybill.contracts.fabric import FabricConfig
+from waybill.fabric.core.document import Leaf, Problem, Table, read_yaml
+from waybill.fabric.core.reading import build, read
+from waybill.fabric.core.rules import check, find_secrets
+from waybill.fabric.core.shape import API_VERSION, FABRIC
+
+__all__ = ["parse"]
+
+
+def parse(data: bytes) -> FabricConfig | tuple[Problem, ...]:
+    """Read a whole file.
+
+    Returns:
+        The wanted configuration, its version 0 since nobody has applied it, or every problem in the order of lines.
+    """
+    node, problems = read_yaml(data)
+    if node is None:
+        return problems
+    wrong = list(problems)
+    if isinstance(node, Table):
+        entries = dict(node.entries)
+        line, version = entries.pop("apiVersion", (0, None))
+        if not isinstance(version, Leaf) or version.value != API_VERSION:
+            message = f"expected {API_VERSION}" + ("" if version else ", the key is missing")
+            wrong.append(Problem(line=line or node.line, path="apiVersion", rule="api-version", message=message))
+        wrong.extend(find_secrets(node))
+        node = Table(line=node.line, entries=entries)
+    reading, unreadable = read(FABRIC, node)
+    wrong.extend(unreadable)
+    wrong.extend(check(reading))
+    if wrong:
+        return tuple(sorted(_once(wrong), key=lambda problem: (problem.line, problem.path, problem.rule)))
+    config: FabricConfig = build(reading, {"version": 0})
+    return config
+
+
+def _once(problems: list[Problem]) -> set[Problem]:
+    """Keep one problem a place: a secret pasted where a reference belongs, or into a url, is one mistake."""
+    kept = {(problem.line, problem.path): problem for problem in reversed(problems)}
+    return set(kept.values())

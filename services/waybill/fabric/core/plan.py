@@ -1,0 +1,128 @@
+"""The step from what is applied to what is wanted: pure, complete, and refused where it would break a promise.
+
+Names are never reused or renamed: consumer groups, offsets, counters and audit records hang on them. So only a
+route may leave the file; it is retired, its history stays, and the same command type may be routed again later.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from waybill.contracts.fabric import FabricConfig
+from waybill.fabric.core.document import Plain
+from waybill.fabric.core.objects import Body, ObjectKey, ObjectKind, to_objects
+
+__all__ = ["Action", "Change", "FieldChange", "Plan", "Refusal", "plan"]
+
+
+class Action(StrEnum):
+    """What happens to an object."""
+
+    #: It was not there, or was retired.
+    CREATE = "create"
+    #: Some of its fields change.
+    UPDATE = "update"
+    #: It ends; its rows stay, its record on the config topic becomes a tombstone.
+    RETIRE = "retire"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
+    """One field, as the file writes it; None where it is absent. Nested fields are `retry.base`."""
+
+    field: str
+    old: Plain
+    new: Plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One object that will differ."""
+
+    action: Action
+    key: ObjectKey
+    fields: tuple[FieldChange, ...]
+    #: The body to store; None when retired.
+    body: Body | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A step that is not taken, the rule (`rules.RULES`) and what to do instead."""
+
+    key: ObjectKey
+    rule: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that would change; nothing of it may be done while something is refused."""
+
+    changes: tuple[Change, ...]
+    refusals: tuple[Refusal, ...]
+
+
+def plan(current: FabricConfig, wanted: FabricConfig) -> Plan:
+    """Compare two configurations by meaning; versions and the order in files play no part."""
+    old, new = to_objects(current), to_objects(wanted)
+    return Plan(changes=tuple(_changes(old, new)), refusals=tuple(_refusals(old, new)))
+
+
+def _changes(old: Mapping[ObjectKey, Body], new: Mapping[ObjectKey, Body]) -> Iterator[Change]:
+    for key in sorted({*old, *new}, key=lambda key: key.place):
+        fields = tuple(_fields(old.get(key, {}), new.get(key, {})))
+        if key not in old:
+            yield Change(action=Action.CREATE, key=key, fields=fields, body=new[key])
+        elif key not in new:
+            yield Change(action=Action.RETIRE, key=key, fields=fields, body=None)
+        elif fields:
+            yield Change(action=Action.UPDATE, key=key, fields=fields, body=new[key])
+
+
+def _fields(old: Body, new: Body, inside: str = "") -> Iterator[FieldChange]:
+    for name in dict.fromkeys((*old, *new)):
+        before, after = old.get(name), new.get(name)
+        if isinstance(before, dict) or isinstance(after, dict):
+            yield from _fields(_table(before), _table(after), f"{inside}{name}.")
+        elif before != after:
+            yield FieldChange(field=inside + name, old=before, new=after)
+
+
+def _table(value: Plain) -> Body:
+    return value if isinstance(value, dict) else {}
+
+
+_STAYS: Final = {
+    ObjectKind.TENANT: "a tenant stays in the file: put it back; take its routes out to stop new commands",
+    ObjectKind.OUTBOX: "an outbox stays in the file: put it back; its counters and its slot hang on the name",
+    ObjectKind.DESTINATION: "a destination stays in the file: put it back; take it out of its routes to stop new commands",
+}
+
+
+def _refusals(old: Mapping[ObjectKey, Body], new: Mapping[ObjectKey, Body]) -> Iterator[Refusal]:
+    for key, before in old.items():
+        after = new.get(key)
+        if after is None:
+            if key.kind in _STAYS:
+                yield Refusal(key=key, rule="never-removed", message=_STAYS[key.kind])
+        elif key.kind is ObjectKind.TENANT and before["partitions"] != after["partitions"]:
+            message = f"partitions stay {before['partitions']}: with another number aggregates would move and lose their order"
+            yield Refusal(key=key, rule="fixed-partitions", message=message)
+        elif key.kind is ObjectKind.OUTBOX:
+            yield from _outbox_refusals(key, before, after)
+
+
+def _outbox_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refusal]:
+    if before["schema"] != after["schema"]:
+        message = f"schema stays {before['schema']}: the counters of its aggregates live there"
+        yield Refusal(key=key, rule="fixed-schema", message=message)
+    kept, wanted = before["aggregateTypes"], after["aggregateTypes"]
+    assert isinstance(kept, list)
+    assert isinstance(wanted, list)
+    for gone in sorted(str(name) for name in kept if name not in wanted):
+        message = (
+            f"aggregate type {gone} stays with this outbox: another counter would number its commands from 1 again"
+        )
+        yield Refusal(key=key, rule="aggregate-stays", message=message)

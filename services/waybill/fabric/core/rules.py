@@ -1,0 +1,250 @@
+"""The rules of `fabric.yaml` beyond the shape of one value: each has an id, a sentence and one check.
+
+`RULES` is the one list; the reference page repeats it by test. A check sees what could be read, skips what could
+not (that is a problem already) and judges the rest, so that one run names everything that is wrong.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from waybill.contracts.fabric import Profile
+from waybill.fabric.core.document import Listing, Node, Problem, Table
+from waybill.fabric.core.reading import Placed, Reading
+from waybill.fabric.core.units import format_duration, format_size
+
+__all__ = ["HORIZON_MARGIN_S", "RULES", "check", "find_secrets"]
+
+#: Beyond a command's expiry: an attempt that began in time may still arrive, clocks differ, a frozen worker thaws.
+HORIZON_MARGIN_S: Final = 86_400.0
+MAX_PAYLOAD_BYTES: Final = 512 * 1024
+#: A day less than the commands topic keeps records: one that is still due must still be there.
+MAX_TTL_S: Final = 29 * 86_400.0
+MAX_TOTAL_S: Final = 300.0
+MAX_CAP_S: Final = 86_400.0
+
+RULES: Final[dict[str, str]] = {
+    "yaml": "The file is one UTF-8 YAML document of at most 4 MiB, without aliases, tags and repeated keys.",
+    "api-version": "`apiVersion` is `waybill/v1`.",
+    "known-keys": "Every key is one this page lists.",
+    "required-keys": "A key marked required is there, and no key is left without a value.",
+    "type": "Every value is of its kind; durations and sizes carry a unit.",
+    "name": "Names follow their pattern: they become parts of topics, groups and metric labels.",
+    "unique": "A tenant is named once in the file; an outbox, a destination and the type of a route once in its tenant.",
+    "secret-by-reference": "A secret is named by environment variable or file, exactly one of the two, never written.",
+    "inline-secret": "No text in the file looks like a secret.",
+    "outbox-place": "A schema of a database is one outbox: no two outboxes name the same dsn and schema.",
+    "aggregate-owner": "An aggregate type belongs to exactly one outbox of its tenant: two counters would break its sequence.",
+    "route-destinations": "A route names destinations of its own tenant.",
+    "profile-supported": "The profile is `durable_idempotent`; this version refuses the other two.",
+    "tradeoff": "Every destination says in words what its profile costs it.",
+    "dedup-horizon": "A destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
+    "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
+    "partitions": "A tenant has 1 to 100 partitions.",
+    "timeouts": "0 < connect, read <= total <= 5m.",
+    "retry": "0 < base <= cap <= 1d, and 0 to 10 hot attempts.",
+    "concurrency": "1 to 1000 attempts in flight.",
+    "ttl": "A ttl is 1s to 29d, a day less than the commands topic keeps records.",
+    "max-payload": "A payload limit is 1B to 512KiB; larger data travel as a reference.",
+    "capability-version": "A capability version is 1 to 2147483647.",
+    "never-removed": "What was applied once stays in the file: tenants, outboxes and destinations; only routes may go.",
+    "fixed-partitions": "The number of partitions is fixed once applied: another number would move aggregates.",
+    "fixed-schema": "The schema of an outbox is fixed once applied: its counters live there.",
+    "aggregate-stays": "An aggregate type stays with the outbox that numbers it.",
+}
+
+
+def check(fabric: Reading) -> Iterator[Problem]:
+    """Judge everything that could be read, in the order of the file's objects."""
+    tenants = fabric.many("tenants")
+    yield from _unique(tenants, "name", "tenant")
+    yield from _outbox_places(tenants)
+    for tenant in tenants:
+        for judge_tenant in _TENANT:
+            yield from judge_tenant(tenant)
+        for outbox in tenant.many("outboxes"):
+            yield from _between(outbox, "max_payload_bytes", 1, MAX_PAYLOAD_BYTES, "max-payload", format_size)
+        for destination in tenant.many("destinations"):
+            for judge_destination in _DESTINATION:
+                yield from judge_destination(destination)
+        for route in tenant.many("routes"):
+            yield from _between(route, "ttl_s", 1.0, MAX_TTL_S, "ttl", format_duration)
+            yield from _between(route, "capability_version", 1, 2**31 - 1, "capability-version")
+
+
+def _problem(where: Placed, rule: str, message: str) -> Problem:
+    return Problem(line=where.line, path=where.path, rule=rule, message=message)
+
+
+def _between(
+    reading: Reading, attr: str, least: float, most: float, rule: str, show: Callable[..., str] = str
+) -> Iterator[Problem]:
+    value = reading.get(attr)
+    if attr in reading.found and not least <= value <= most:
+        yield _problem(reading.at(attr), rule, f"expected {show(least)} to {show(most)}, got {show(value)}")
+
+
+def _unique(readings: tuple[Reading, ...], attr: str, noun: str) -> Iterator[Problem]:
+    lines: dict[str, int] = {}
+    for reading in readings:
+        name = reading.get(attr)
+        if name is None:
+            continue
+        if name in lines:
+            yield _problem(
+                reading.at(attr), "unique", f"expected each {noun} once, {name} is already on line {lines[name]}"
+            )
+        lines.setdefault(name, reading.at(attr).line)
+
+
+def _names(tenant: Reading) -> Iterator[Problem]:
+    yield from _unique(tenant.many("outboxes"), "name", "outbox")
+    yield from _unique(tenant.many("destinations"), "name", "destination")
+    yield from _unique(tenant.many("routes"), "command_type", "route")
+    yield from _between(tenant, "partitions", 1, 100, "partitions")
+
+
+def _outbox_places(tenants: tuple[Reading, ...]) -> Iterator[Problem]:
+    lines: dict[tuple[object, object, object], int] = {}
+    for outbox in (outbox for tenant in tenants for outbox in tenant.many("outboxes")):
+        dsn: Reading | None = outbox.get("dsn")
+        if dsn is None or not dsn.found:
+            continue
+        line = lines.setdefault((dsn.get("env"), dsn.get("file"), outbox.get("schema")), outbox.line)
+        if line != outbox.line:
+            message = f"expected another schema or database, the outbox on line {line} names the same"
+            yield _problem(outbox.at("schema"), "outbox-place", message)
+
+
+def _aggregate_owners(tenant: Reading) -> Iterator[Problem]:
+    owners: dict[str, Placed] = {}
+    for outbox in tenant.many("outboxes"):
+        for placed in outbox.get("aggregate_types") or ():
+            owner = owners.setdefault(placed.value, placed)
+            if owner is not placed:
+                message = f"expected one owner for {placed.value}, it is already on line {owner.line}"
+                yield _problem(placed, "aggregate-owner", message)
+
+
+def _route_destinations(tenant: Reading) -> Iterator[Problem]:
+    declared = {destination.get("name") for destination in tenant.many("destinations")}
+    for route in tenant.many("routes"):
+        for placed in route.get("destinations") or ():
+            if placed.value not in declared:
+                message = f"expected a destination of this tenant, {placed.value} is not declared"
+                yield _problem(placed, "route-destinations", message)
+
+
+def _dedup_horizon(tenant: Reading) -> Iterator[Problem]:
+    longest: dict[str | None, float] = {}
+    for route in tenant.many("routes"):
+        for placed in route.get("destinations") or ():
+            longest[placed.value] = max(longest.get(placed.value, 0.0), route.get("ttl_s") or 0.0)
+    for destination in tenant.many("destinations"):
+        ttl_s, kept_s = longest.get(destination.get("name")), destination.get("dedup_retention_s")
+        if ttl_s is not None and kept_s is not None and kept_s < ttl_s + HORIZON_MARGIN_S:
+            message = (
+                f"expected at least {format_duration(ttl_s + HORIZON_MARGIN_S)}, the longest ttl of its routes "
+                f"({format_duration(ttl_s)}) and one day, got {format_duration(kept_s)}"
+            )
+            yield _problem(destination.at("dedup_retention_s"), "dedup-horizon", message)
+
+
+def _profile(destination: Reading) -> Iterator[Problem]:
+    profile = destination.get("profile")
+    if "profile" in destination.found and profile is not Profile.DURABLE_IDEMPOTENT:
+        message = f"expected durable_idempotent, {profile} is not supported by this version"
+        yield _problem(destination.at("profile"), "profile-supported", message)
+
+
+def _url(destination: Reading) -> Iterator[Problem]:
+    if "url" not in destination.found:
+        return
+    wrong = _what_is_wrong(destination.get("url"))
+    if wrong is not None:
+        yield _problem(destination.at("url"), "url", wrong)
+
+
+def _what_is_wrong(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        named, _ = parts.hostname, parts.port
+    except ValueError:
+        return "expected an http or https URL with a host and a port from 1 to 65535"
+    plain = url.isprintable() and " " not in url
+    if parts.scheme not in {"http", "https"} or not named or not plain:
+        return "expected an http or https URL with a host, without spaces"
+    if "@" in parts.netloc:
+        return "expected a URL without credentials; sign with hmacSecret instead"
+    if "#" in url:
+        return "expected a URL without a fragment"
+    return None
+
+
+def _timeouts(destination: Reading) -> Iterator[Problem]:
+    limits: Reading | None = destination.found["timeouts"].value if "timeouts" in destination.found else None
+    if limits is None:
+        return
+    total = limits.get("total_s")
+    if total is None:
+        return
+    if not 0 < total <= MAX_TOTAL_S:
+        yield _problem(
+            limits.at("total_s"), "timeouts", f"expected more than 0s, at most 5m, got {format_duration(total)}"
+        )
+        return
+    for attr in ("connect_s", "read_s"):
+        value = limits.get(attr)
+        if value is not None and not 0 < value <= total:
+            message = (
+                f"expected more than 0s, at most the total of {format_duration(total)}, got {format_duration(value)}"
+            )
+            yield _problem(limits.at(attr), "timeouts", message)
+
+
+def _retry(destination: Reading) -> Iterator[Problem]:
+    policy: Reading | None = destination.found["retry"].value if "retry" in destination.found else None
+    if policy is None:
+        return
+    base, cap = policy.get("base_s"), policy.get("cap_s")
+    if cap is not None and not 0 < cap <= MAX_CAP_S:
+        yield _problem(policy.at("cap_s"), "retry", f"expected more than 0s, at most 1d, got {format_duration(cap)}")
+    elif cap is not None and base is not None and not 0 < base <= cap:
+        message = f"expected more than 0s, at most the cap of {format_duration(cap)}, got {format_duration(base)}"
+        yield _problem(policy.at("base_s"), "retry", message)
+    yield from _between(policy, "hot_attempts", 0, 10, "retry")
+
+
+def _concurrency(destination: Reading) -> Iterator[Problem]:
+    yield from _between(destination, "concurrency", 1, 1000, "concurrency")
+
+
+_TENANT: Final = (_names, _aggregate_owners, _route_destinations, _dedup_horizon)
+_DESTINATION: Final = (_profile, _url, _timeouts, _retry, _concurrency)
+
+#: What a pasted secret looks like; the problem names the place, never the text.
+_SECRETS: Final = re.compile(
+    r"""-----BEGIN\ [A-Z ]*PRIVATE\ KEY
+    | \bwhsec_[A-Za-z0-9+/=]{8}
+    | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
+    | \bgh[pousr]_[A-Za-z0-9]{20}
+    | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.
+    | [a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@
+    | (?:^|[?&;\s,{])(?:pass(?:word|wd)?|pwd|secret|token|api[_-]?key|access[_-]?key|sig(?:nature)?)\s*[=:]\s*[^\s&]
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def find_secrets(node: Node, path: str = "") -> Iterator[Problem]:
+    """Find texts anywhere in the document that look like a secret."""
+    if isinstance(node, Table):
+        for key, (_, value) in node.entries.items():
+            yield from find_secrets(value, f"{path}.{key[:40]}" if path else key[:40])
+    elif isinstance(node, Listing):
+        for number, value in enumerate(node.items):
+            yield from find_secrets(value, f"{path}[{number}]")
+    elif isinstance(node.value, str) and _SECRETS.search(node.value):
+        message = "expected no secret in the file: put it into the environment or a file and refer to it"
+        yield Problem(line=node.line, path=path, rule="inline-secret", message=message)

@@ -1,0 +1,1 @@
+"""SQL of the database schema `fabric`."""

@@ -1,0 +1,242 @@
+"""`fabric.yaml` alone: what is wrong is said with line, field and what was expected, everything at once."""
+
+import pytest
+
+from waybill.contracts.fabric import FabricConfig, Profile, SecretRef
+from waybill.fabric.core.document import Problem
+from waybill.fabric.core.parse import parse
+from waybill.fabric.core.rules import RULES
+
+WHOLE = """\
+apiVersion: waybill/v1
+tenants:
+  - name: acme
+    partitions: 4
+    outboxes:
+      - name: orders
+        dsn: {env: ORDERS_DSN}
+        schema: waybill
+        aggregateTypes: [subject, consent]
+        maxPayload: 128KiB
+    destinations:
+      - name: crm
+        url: https://crm.example/commands
+        owner: team-crm
+        profile: durable_idempotent
+        tradeoff: Keeps every identifier for 30 days.
+        proof: receipt
+        onUnsettled: halt
+        dedupRetention: 30d
+        retry: {base: 500ms, cap: 5m, hotAttempts: 2}
+        timeouts: {connect: 2s, read: 4s, total: 8s}
+        concurrency: 16
+        hmacSecret: {file: secrets/crm}
+    routes:
+      - type: subject.erase
+        destinations: [crm]
+        ttl: 7d
+        capability: erase
+        capabilityVersion: 2
+        forms: [clear, sealed]
+        onExpiry: continue
+"""
+
+
+def problems(text: str) -> tuple[Problem, ...]:
+    found = parse(text.encode())
+    assert not isinstance(found, FabricConfig), "expected problems, the file was accepted"
+    return found
+
+
+def test_a_whole_file_becomes_records() -> None:
+    config = parse(WHOLE.encode())
+
+    assert isinstance(config, FabricConfig)
+    destination = config.destination("acme", "crm")
+    route = config.route("acme", "subject.erase")
+    assert destination is not None
+    assert route is not None
+    assert (config.version, config.tenants[0].partitions) == (0, 4)
+    assert config.tenants[0].outboxes[0].aggregate_types == ("consent", "subject")
+    assert config.tenants[0].outboxes[0].max_payload_bytes == 131_072
+    assert (destination.retry.base_s, destination.timeouts.total_s) == (0.5, 8.0)
+    assert (destination.profile, destination.hmac_secret) == (
+        Profile.DURABLE_IDEMPOTENT,
+        SecretRef(file="secrets/crm"),
+    )
+    assert (route.ttl_s, route.capability_version, sorted(route.forms)) == (604_800.0, 2, ["clear", "sealed"])
+
+
+#: old text, new text → line, path, rule, part of what was expected.
+WRONG = {
+    # The document.
+    "version": ("waybill/v1", "waybill/v2", 1, "apiVersion", "api-version", "expected waybill/v1"),
+    "broken yaml": ("{env: ORDERS_DSN}", "{env: ORDERS_DSN", 8, "", "yaml", "not readable as YAML"),
+    "repeated key": ("proof: receipt", "url: https://b", 17, "tenants[0].destinations[0].url", "yaml", "line 13"),
+    "alias": ("[crm]", "*a", 26, "", "yaml", "not readable as YAML"),
+    "tag": ("capability: erase", "capability: !x erase", 28, "tenants[0].routes[0].capability", "yaml", "tags"),
+    # Keys.
+    "typing slip": ("partitions", "partition", 4, "tenants[0].partition", "known-keys", "did you mean partitions?"),
+    "strange key": ("proof:", "zzz:", 17, "tenants[0].destinations[0].zzz", "known-keys", "known are name, url"),
+    "missing": ("owner: team-crm", "# nobody", 12, "tenants[0].destinations[0].owner", "required-keys", "team"),
+    "empty": ("owner: team-crm", "owner:", 14, "tenants[0].destinations[0].owner", "required-keys", "no value"),
+    # Kinds and units.
+    "no unit": ("ttl: 7d", "ttl: 7", 27, "tenants[0].routes[0].ttl", "type", "with a unit"),
+    "wrong unit": ("128KiB", "128KB", 10, "tenants[0].outboxes[0].maxPayload", "type", "256KiB"),
+    "fraction": ("ttl: 7d", "ttl: 1.5d", 27, "tenants[0].routes[0].ttl", "type", "got '1.5d'"),
+    "truth": ("owner: team-crm", "owner: yes", 14, "tenants[0].destinations[0].owner", "type", "truth value"),
+    "text": ("concurrency: 16", "concurrency: many", 22, "tenants[0].destinations[0].concurrency", "type", "whole"),
+    "choice": ("proof: receipt", "proof: maybe", 17, "tenants[0].destinations[0].proof", "type", "receipt, status"),
+    "not a list": ("[crm]", "crm", 26, "tenants[0].routes[0].destinations", "type", "expected a list"),
+    "empty list": ("[crm]", "[]", 26, "tenants[0].routes[0].destinations", "type", "at least one"),
+    "bad form": ("sealed]", "open]", 30, "tenants[0].routes[0].forms[1]", "type", "clear, sealed, reference"),
+    "not an object": ("{base: 500ms, cap: 5m, hotAttempts: 2}", "5", 20, "tenants[0].destinations[0].retry", "type", ""),
+    # Names.
+    "tenant name": ("name: acme", "name: Acme", 3, "tenants[0].name", "name", "lower case"),
+    "long name": ("name: acme", "name: " + "a" * 31, 3, "tenants[0].name", "name", "at most 30"),
+    "type name": ("[subject, consent]", "[Subject, consent]", 9, "tenants[0].outboxes[0].aggregateTypes[0]", "name", ""),
+    "schema": ("schema: waybill", "schema: pg_x", 8, "tenants[0].outboxes[0].schema", "name", "no quotes"),
+    "command type": ("type: subject.erase", "type: subject erase", 25, "tenants[0].routes[0].type", "name", ""),
+    # Between objects.
+    "no such destination": ("[crm]", "[crm, erp]", 26, "tenants[0].routes[0].destinations[1]", "route-destinations", "erp"),
+    "profile": ("durable_idempotent", "non_idempotent", 15, "tenants[0].destinations[0].profile", "profile-supported", "not supported by this version"),
+    "bounded": ("durable_idempotent", "bounded_deduplication", 15, "tenants[0].destinations[0].profile", "profile-supported", "not supported by this version"),
+    "no tradeoff": ("Keeps every identifier for 30 days.", "' '", 16, "tenants[0].destinations[0].tradeoff", "tradeoff", "in words"),
+    "horizon": ("dedupRetention: 30d", "dedupRetention: 191h", 19, "tenants[0].destinations[0].dedupRetention", "dedup-horizon", "at least 8d"),
+    "ttl": ("ttl: 7d", "ttl: 0s", 27, "tenants[0].routes[0].ttl", "ttl", "1s to 29d"),
+    # Limits.
+    "partitions": ("partitions: 4", "partitions: 101", 4, "tenants[0].partitions", "partitions", "1 to 100, got 101"),
+    "no partitions": ("partitions: 4", "partitions: 0", 4, "tenants[0].partitions", "partitions", "1 to 100"),
+    "concurrency": ("concurrency: 16", "concurrency: 1001", 22, "tenants[0].destinations[0].concurrency", "concurrency", "1 to 1000"),
+    "payload": ("128KiB", "1MiB", 10, "tenants[0].outboxes[0].maxPayload", "max-payload", "512KiB"),
+    "version number": ("capabilityVersion: 2", "capabilityVersion: 0", 29, "tenants[0].routes[0].capabilityVersion", "capability-version", "1 to"),
+    "total": ("total: 8s", "total: 6m", 21, "tenants[0].destinations[0].timeouts.total", "timeouts", "5m"),
+    "read over total": ("read: 4s", "read: 9s", 21, "tenants[0].destinations[0].timeouts.read", "timeouts", "total of 8s"),
+    "default over total": (", read: 4s", "", 21, "tenants[0].destinations[0].timeouts.read", "timeouts", "got 15s"),
+    "no connect time": ("connect: 2s", "connect: 0s", 21, "tenants[0].destinations[0].timeouts.connect", "timeouts", ""),
+    "base over cap": ("base: 500ms", "base: 6m", 20, "tenants[0].destinations[0].retry.base", "retry", "cap of 5m"),
+    "cap": ("cap: 5m", "cap: 25h", 20, "tenants[0].destinations[0].retry.cap", "retry", "at most 1d"),
+    "hot": ("hotAttempts: 2", "hotAttempts: 11", 20, "tenants[0].destinations[0].retry.hotAttempts", "retry", "0 to 10"),
+    # Addresses.
+    "scheme": ("https://crm", "ftp://crm", 13, "tenants[0].destinations[0].url", "url", "http or https"),
+    "no host": ("https://crm.example/commands", "https:///x", 13, "tenants[0].destinations[0].url", "url", "host"),
+    "port": ("crm.example/", "crm.example:99999/", 13, "tenants[0].destinations[0].url", "url", "port"),
+    "user": ("https://crm", "https://me@crm", 13, "tenants[0].destinations[0].url", "url", "without credentials"),
+    "fragment": ("/commands", "/commands#x", 13, "tenants[0].destinations[0].url", "url", "fragment"),
+    # Secrets.
+    "dsn inline": ("{env: ORDERS_DSN}", "postgresql://a/b", 7, "tenants[0].outboxes[0].dsn", "secret-by-reference", "{env: NAME}"),
+    "hmac inline": ("{file: secrets/crm}", "hunter2hunter2", 23, "tenants[0].destinations[0].hmacSecret", "secret-by-reference", "never the secret"),
+    "both": ("{env: ORDERS_DSN}", "{env: A, file: b}", 7, "tenants[0].outboxes[0].dsn", "secret-by-reference", "exactly one"),
+    "neither": ("{env: ORDERS_DSN}", "{}", 7, "tenants[0].outboxes[0].dsn", "secret-by-reference", "exactly one"),
+    "env is the secret": ("ORDERS_DSN", "'a b c'", 7, "tenants[0].outboxes[0].dsn.env", "secret-by-reference", "environment"),
+    "dsn with password": ("{env: ORDERS_DSN}", "'postgresql://u:pw1234@h/d'", 7, "tenants[0].outboxes[0].dsn", "inline-secret", ""),
+    "url with password": ("https://crm", "https://u:pw1234@crm", 13, "tenants[0].destinations[0].url", "inline-secret", ""),
+    "token in url": ("/commands", "/commands?token=abc123", 13, "tenants[0].destinations[0].url", "inline-secret", ""),
+    "webhook secret": ("Keeps every identifier for 30 days.", "whsec_C2FVsBQIhrscChlQIMV", 16, "tenants[0].destinations[0].tradeoff", "inline-secret", ""),
+    "keyword dsn": ("{file: secrets/crm}", "{file: 'host=a password=b'}", 23, "tenants[0].destinations[0].hmacSecret.file", "inline-secret", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "line", "path", "rule", "expected"), WRONG.values(), ids=WRONG.keys())
+def test_one_mistake_is_named_with_line_field_and_expectation(
+    old: str, new: str, line: int, path: str, rule: str, expected: str
+) -> None:
+    assert old in WHOLE
+
+    (problem,) = problems(WHOLE.replace(old, new, 1))
+
+    assert (problem.line, problem.path, problem.rule) == (line, path, rule)
+    assert expected in problem.message
+
+
+#: A second tenant, outbox, destination or route that clashes with the first.
+CLASHES = {
+    "tenant": ("  - name: acme\n", 32, "tenants[1].name", "unique"),
+    "outbox": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: X}, aggregateTypes: [a]}\n      - {name: o, dsn: {env: Y}, aggregateTypes: [b]}\n", 35, "tenants[1].outboxes[1].name", "unique"),
+    "aggregate type": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: X}, aggregateTypes: [a]}\n      - {name: p, dsn: {env: Y}, aggregateTypes: [c, a]}\n", 35, "tenants[1].outboxes[1].aggregateTypes[1]", "aggregate-owner"),
+    "same database": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: ORDERS_DSN}, aggregateTypes: [a]}\n", 34, "tenants[1].outboxes[0].schema", "outbox-place"),
+    "foreign destination": ("  - name: b\n    routes:\n      - {type: x, destinations: [crm]}\n", 34, "tenants[1].routes[0].destinations[0]", "route-destinations"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("addition", "line", "path", "rule"), CLASHES.values(), ids=CLASHES.keys())
+def test_a_clash_is_named_where_the_second_one_stands(addition: str, line: int, path: str, rule: str) -> None:
+    found = problems(WHOLE + addition)
+
+    assert [(problem.line, problem.path, problem.rule) for problem in found] == [(line, path, rule)]
+
+
+def test_the_same_aggregate_type_in_two_tenants_is_two_types() -> None:
+    other = "  - name: b\n    outboxes:\n      - {name: orders, dsn: {env: X}, aggregateTypes: [subject]}\n"
+
+    assert isinstance(parse((WHOLE + other).encode()), FabricConfig)
+
+
+def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_lines() -> None:
+    text = WHOLE.replace("partitions: 4", "partition: 4").replace("128KiB", "128").replace("https", "ftp")
+    text = (
+        text.replace("durable_idempotent", "non_idempotent").replace("[crm]", "[crm, erp]").replace("ttl: 7d", "ttl: x")
+    )
+
+    found = problems(text)
+
+    assert [problem.line for problem in found] == [4, 10, 13, 15, 26, 27]
+
+
+@pytest.mark.requirement("GW-7")
+def test_the_profile_is_required_and_its_tradeoff_is_never_empty() -> None:
+    without = WHOLE.replace("        profile: durable_idempotent\n", "").replace(
+        "Keeps every identifier for 30 days.", "''"
+    )
+
+    assert [(problem.path, problem.rule) for problem in problems(without)] == [
+        ("tenants[0].destinations[0].profile", "required-keys"),
+        ("tenants[0].destinations[0].tradeoff", "tradeoff"),
+    ]
+
+
+@pytest.mark.requirement("GW-8")
+@pytest.mark.parametrize(("kept", "accepted"), [("8d", True), ("691199s", False)], ids=["horizon", "a second less"])
+def test_retention_below_the_retry_horizon_is_refused(kept: str, accepted: bool) -> None:
+    found = parse(WHOLE.replace("dedupRetention: 30d", f"dedupRetention: {kept}").encode())
+
+    assert isinstance(found, FabricConfig) is accepted
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (b"", 0),
+        (b"\xff\xfe", 1),
+        (b"apiVersion: waybill/v1\n\xff", 2),
+        (b"a: \x00", 0),
+        (b"[" * 600, 0),
+        (b"a: 1\n---\nb: 2\n", 2),
+        (b"#" * (4 * 1_048_576 + 1), 0),
+        (b"a: " + b"9" * 5000, 1),
+        (b"- waybill", 1),
+        (b"? [a]\n: b", 1),
+    ],
+    ids=["empty", "bytes", "second line", "control", "deep", "two", "huge", "number", "list", "key"],
+)
+def test_what_is_no_such_document_is_refused_and_never_raises(text: bytes, line: int) -> None:
+    found = parse(text)
+
+    assert not isinstance(found, FabricConfig)
+    assert found[0].line == line
+
+
+def test_no_problem_ever_repeats_a_secret() -> None:
+    secret = "hunter2-swordfish"
+    text = WHOLE.replace("{env: ORDERS_DSN}", f"'postgres://u:{secret}@h/d'").replace("{file: secrets/crm}", secret)
+    text = text.replace("https://crm", f"https://u:{secret}@crm").replace("owner: team-crm", f"owner: *{secret}")
+
+    assert secret not in repr(problems(text))
+    assert secret not in repr(problems(text.replace(f"*{secret}", "team-crm")))
+
+
+def test_every_rule_a_problem_names_is_in_the_table() -> None:
+    named = {rule for _, _, _, _, rule, _ in WRONG.values()} | {rule for _, _, _, rule in CLASHES.values()}
+    of_the_plan = {"never-removed", "fixed-partitions", "fixed-schema", "aggregate-stays"}
+
+    assert named | of_the_plan == set(RULES)
