@@ -4,6 +4,7 @@ One launcher at a time works on a name (an advisory lock in its folder); a secon
 work done. State is written before anything is started, so an `up` that was interrupted is simply repeated.
 """
 
+import os
 import secrets
 import shutil
 from base64 import urlsafe_b64encode
@@ -13,7 +14,15 @@ from pathlib import Path
 
 from waybill.devstack import artifacts, postgres
 from waybill.devstack.backends.process import ProcessBackend
-from waybill.devstack.plan import HOST, LOGIN_ROLES, choose_ports, port_names, properties_text, service_names
+from waybill.devstack.plan import (
+    HOST,
+    LOGIN_ROLES,
+    choose_ports,
+    port_names,
+    properties_text,
+    service_names,
+    unusable_character,
+)
 from waybill.devstack.ports import free_ports
 from waybill.devstack.stack import STATE_NAME, Stack, read_state, write_private, write_state
 from waybill.infra.addresses import environment, stack_folder
@@ -43,6 +52,10 @@ def _folder(name: str | None) -> Path:
     folder = stack_folder(environment(), Path.cwd(), name).absolute()
     if not folder.name or not folder.name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"a stack's name is letters, digits, - and _: got {folder.name!r}")
+    if (character := unusable_character(folder)) is not None:
+        raise ConfigError(
+            f"{folder} has {character!r} in its path, which Java or Kafka would misread: set WAYBILL_HOME to another folder"
+        )
     return folder
 
 
@@ -56,6 +69,7 @@ def up(wanted: Wanted | None = None, progress: Progress = silent) -> Stack:
     asked = wanted or Wanted()
     folder = _folder(asked.name)
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711 if os.geteuid() == 0 else 0o700)  # root's PostgreSQL runs as another user below it
     artifacts.check_space(folder, artifacts.START_BYTES, "a local stack")
     with artifacts.file_lock(
         folder / ".lock", lambda: progress(f"waiting for another command on stack {folder.name!r}")

@@ -5,6 +5,7 @@ asked in its own protocol whether it is ready. A service that ends while it shou
 error of its log. Nothing is undone on failure: what runs is found again by the next `up` or ended by `down`.
 """
 
+import shutil
 import subprocess
 import threading
 import time
@@ -102,7 +103,8 @@ class ProcessBackend:
 
     def _write_settings(self, stack: Stack, installed: plan.Installed, service: str) -> None:
         work = stack.folder / service
-        work.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work / "tmp", ignore_errors=True)  # native libraries a killed JVM unpacked
+        (work / "tmp").mkdir(parents=True)
         if service == "registry":
             write_private(
                 work / "config" / "application.properties", plan.properties_text(plan.registry_properties(stack))
@@ -133,11 +135,12 @@ class ProcessBackend:
 
     def _wait(self, stack: Stack, service: str) -> None:
         began = time.monotonic()
-        pause = threading.Event()
+        pause, turn = threading.Event(), 0
         while not self._is_ready(stack, service):
+            turn += 1
             if self._gave_up.is_set():
                 return
-            if service not in processes.find(stack.folder, [service]):
+            if turn % 8 == 0 and service not in processes.find(stack.folder, [service]):
                 raise UnavailableError(self._why_it_ended(stack, service))
             if time.monotonic() - began > READY_WITHIN_S:
                 raise UnavailableError(
