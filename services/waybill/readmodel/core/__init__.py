@@ -1,0 +1,1 @@
+"""Decisions of the read model: pure, from records to rows."""

@@ -1,0 +1,1 @@
+"""Numbered SQL files of the read model's own schema, applied in order, each once."""
