@@ -30,5 +30,5 @@ prove: setup ## Run the campaigns that take hours
 
 clean: ## End local stacks, wipe their data and .venv/; keep the downloads
 	@if [ -x .venv/bin/waybill ]; then for stack in $$(ls .waybill/stacks 2>/dev/null); do \
-		WAYBILL_STACK=$$stack .venv/bin/waybill dev down || exit 1; done; fi
+		.venv/bin/waybill dev reset --name $$stack || exit 1; done; fi
 	@rm -rf .venv .waybill/stacks
