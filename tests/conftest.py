@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytest.register_assert_rewrite("fixtures")  # before one of them imports another
 pytest_plugins = sorted(f"fixtures.{file.stem}" for file in Path(__file__).parent.glob("fixtures/fix_*.py"))
 
 
