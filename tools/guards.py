@@ -112,8 +112,6 @@ def run_test(copy: Path, test: str) -> tuple[int, str]:
         "-q",
         "-x",
         "-p",
-        "no:cacheprovider",
-        "-p",
         "no:randomly",
         test,
     ]
