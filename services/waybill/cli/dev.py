@@ -59,14 +59,38 @@ def _ports(texts: list[str]) -> dict[str, int]:
 
 
 @app.command("up")
-def up_command(
+def up_command(  # noqa: PLR0913 - one parameter per option of the command
+    *,
     name: NameOption = None,
     brokers: Annotated[int | None, typer.Option(help="1, or 3 for replication factor 3 / min in-sync 2.")] = None,
     port: Annotated[list[str] | None, typer.Option(help="NAME=NUMBER, repeatable: a port you want.")] = None,
+    backend: Annotated[
+        str | None, typer.Option("--stack", "--backend", help="process (the default), containers or external.")
+    ] = None,
+    kafka: Annotated[str | None, typer.Option(envvar="WAYBILL_KAFKA", help="external: bootstrap servers.")] = None,
+    connect_url: Annotated[
+        str | None, typer.Option(envvar="WAYBILL_CONNECT_URL", help="external: Connect's REST address.")
+    ] = None,
+    registry_url: Annotated[
+        str | None, typer.Option(envvar="WAYBILL_REGISTRY_URL", help="external: root of the Confluent-compatible API.")
+    ] = None,
+    postgres: Annotated[str | None, typer.Option(envvar="WAYBILL_POSTGRES", help="external: HOST:PORT.")] = None,
+    secrets: Annotated[
+        str | None, typer.Option(envvar="WAYBILL_SECRETS", help="external: a file of ROLE=PASSWORD lines.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Start the stack and wait until every service does its work. Safe to repeat."""
-    stack = up(Wanted(name=name, brokers=brokers, ports=_ports(port or [])), _progress())
+    given = {
+        "kafka": kafka,
+        "connect_url": connect_url,
+        "registry_url": registry_url,
+        "postgres": postgres,
+        "secrets": secrets,
+    }
+    addresses = {key: value for key, value in given.items() if value}
+    wanted = Wanted(name=name, backend=backend, brokers=brokers, ports=_ports(port or []), addresses=addresses)
+    stack = up(wanted, _progress())
     record = _record(stack)
     if as_json:
         print_json(record)

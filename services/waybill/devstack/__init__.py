@@ -7,7 +7,7 @@ generated passwords, mode 0600), one folder per service, `logs/`, `secrets/`, `k
 launcher and are recognised by a marker on their command line, so `down` ends only its own.
 """
 
-from waybill.devstack.launcher import Wanted, down, load, names, put_secret, reset, status, up
-from waybill.devstack.stack import Stack
+from waybill.devstack.launcher import down, load, names, put_secret, reset, status, up
+from waybill.devstack.stack import Stack, Wanted
 
 __all__ = ["Stack", "Wanted", "down", "load", "names", "put_secret", "reset", "status", "up"]

@@ -5,26 +5,15 @@ work done. State is written before anything is started, so an `up` that was inte
 """
 
 import os
-import secrets
 import shutil
-from base64 import urlsafe_b64encode
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from waybill.devstack import artifacts, postgres
-from waybill.devstack.backends.process import ProcessBackend
-from waybill.devstack.plan import (
-    HOST,
-    LOGIN_ROLES,
-    choose_ports,
-    port_names,
-    properties_text,
-    service_names,
-    unusable_character,
-)
-from waybill.devstack.ports import free_ports
-from waybill.devstack.stack import STATE_NAME, Stack, read_state, write_private, write_state
+from waybill.devstack import artifacts
+from waybill.devstack.backends import Backend, backend_for
+from waybill.devstack.plan import properties_text, service_names, unusable_character
+from waybill.devstack.stack import STATE_NAME, Stack, Wanted, read_state, write_private, write_state
 from waybill.infra.addresses import environment, stack_folder
 from waybill.kernel.errors import ConfigError, UnavailableError
 
@@ -35,17 +24,6 @@ Progress = Callable[[str], None]
 
 def silent(_: str) -> None:
     """Drop progress lines."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What `up` was asked for; what is not said is kept from the last time."""
-
-    name: str | None = None
-    brokers: int | None = None
-    ports: Mapping[str, int] = field(default_factory=dict)
-    #: Start these only; None is all. The others can be started later under the same name.
-    services: tuple[str, ...] | None = None
 
 
 def _folder(name: str | None) -> Path:
@@ -68,18 +46,14 @@ def up(wanted: Wanted | None = None, progress: Progress = silent) -> Stack:
     """
     asked = wanted or Wanted()
     folder = _folder(asked.name)
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o711 if os.geteuid() == 0 else 0o700)  # root's PostgreSQL runs as another user below it
-    artifacts.check_space(folder, artifacts.START_BYTES, "a local stack")
-    with artifacts.file_lock(
-        folder / ".lock", lambda: progress(f"waiting for another command on stack {folder.name!r}")
-    ):
+    with _held(folder, progress):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o711 if os.geteuid() == 0 else 0o700)  # root's PostgreSQL runs as another user below it
+        artifacts.check_space(folder, artifacts.START_BYTES, "a local stack")
         former = read_state(folder)
-        backend = ProcessBackend(folder, progress)
-        running = backend.running(former)
-        stack = _planned(folder, asked, former, frozenset(running))
-        if former is not None and stack.ports != former.ports and running:
-            progress("some ports changed because others took them meanwhile: apply the fabric again")
+        _same_kind(asked, former)
+        backend = backend_for(asked.backend or (former.backend if former else "process"), folder, progress)
+        stack = backend.prepare(asked, former)
         write_state(stack)
         _write_secrets(stack)
         stack.keys_dir.mkdir(mode=0o700, exist_ok=True)
@@ -87,48 +61,14 @@ def up(wanted: Wanted | None = None, progress: Progress = silent) -> Stack:
     return stack
 
 
-def _planned(folder: Path, asked: Wanted, former: Stack | None, running: frozenset[str]) -> Stack:
-    brokers = asked.brokers or (former.brokers if former else 1)
-    if brokers not in (1, 3):
-        raise ConfigError(f"a stack has 1 or 3 brokers, not {brokers}")
-    if former is not None and former.brokers != brokers:
-        raise ConfigError(
-            f"stack {folder.name!r} has {former.brokers} broker(s): `waybill dev reset --name {folder.name}` first, "
-            "or choose another name"
-        )
-    kept = former.ports if former else {}
-    held = {kept[name] for name in kept if _service_of(name) in running}
-    is_free, candidates = free_ports(folder.parent, folder)
-    ports = choose_ports(
-        port_names(brokers),
-        asked=asked.ports,
-        former=kept,
-        candidates=candidates,
-        is_free=lambda port: port in held or is_free(port),
-    )
-    passwords = dict(former.passwords) if former else {}
-    for role in ("postgres", *LOGIN_ROLES):
-        passwords.setdefault(role, secrets.token_hex(16))
-    return Stack(
-        name=folder.name,
-        backend="process",
-        folder=folder,
-        brokers=brokers,
-        kafka=",".join(f"{HOST}:{ports[f'kafka-{node}']}" for node in range(1, brokers + 1)),
-        connect_url=f"http://{HOST}:{ports['connect']}",
-        registry_url=f"http://{HOST}:{ports['registry']}/apis/ccompat/v7",
-        postgres_host=HOST,
-        postgres_port=ports["postgres"],
-        ports=ports,
-        cluster_id=former.cluster_id
-        if former
-        else urlsafe_b64encode(b"w" + secrets.token_bytes(15)).decode().rstrip("="),
-        passwords=passwords,
-    )
-
-
-def _service_of(port_name: str) -> str:
-    return port_name.removesuffix("-controller").removesuffix("-management")
+def _same_kind(asked: Wanted, former: Stack | None) -> None:
+    if former is None:
+        return
+    again = f"`waybill dev reset --name {former.name}` first, or choose another --name"
+    if asked.brokers is not None and asked.brokers != former.brokers:
+        raise ConfigError(f"stack {former.name!r} has {former.brokers} broker(s): {again}")
+    if asked.backend is not None and asked.backend != former.backend:
+        raise ConfigError(f"stack {former.name!r} was made by the {former.backend} back end: {again}")
 
 
 def _write_secrets(stack: Stack) -> None:
@@ -168,21 +108,39 @@ def names() -> list[str]:
 def status(name: str | None = None) -> list[dict[str, object]]:
     """Return one record per service: service, state (`up`, `starting`, `stopped`), pid, address, log."""
     stack = load(name)
-    return ProcessBackend(stack.folder, silent).status(stack)
+    return backend_for(stack.backend, stack.folder, silent).status(stack)
 
 
 def down(name: str | None = None, progress: Progress = silent) -> list[str]:
     """End the stack's services, and nothing else; data stays. Idempotent. Return the services that were ended."""
     folder = _folder(name)
-    if not folder.is_dir():
-        return []
-    with artifacts.file_lock(
-        folder / ".lock", lambda: progress(f"waiting for another command on stack {folder.name!r}")
-    ):
-        return ProcessBackend(folder, progress).stop(read_state_or_none(folder))
+    with _held(folder, progress):
+        return _backend_of(folder, progress).stop(_state_if_whole(folder))
 
 
-def read_state_or_none(folder: Path) -> Stack | None:
+def reset(name: str | None = None, progress: Progress = silent) -> None:
+    """End the stack and delete its folder with all data; the cache of programs stays. Idempotent.
+
+    Raises:
+        UnavailableError: a file cannot be deleted; names the folder.
+    """
+    folder = _folder(name)
+    with _held(folder, progress):
+        backend = _backend_of(folder, progress)
+        backend.stop(_state_if_whole(folder))
+        backend.forget()
+        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            raise UnavailableError(f"{folder} could not be deleted whole: another user owns files in it")
+
+
+def _held(folder: Path, progress: Progress) -> AbstractContextManager[None]:
+    """Hold the name; the lock lies beside the folder, so that it survives `reset`."""
+    message = f"waiting for another command on stack {folder.name!r}"
+    return artifacts.file_lock(folder.parent / ".locks" / folder.name, lambda: progress(message))
+
+
+def _state_if_whole(folder: Path) -> Stack | None:
     """Return the recorded stack, or None also when the file is damaged: ending must work regardless."""
     try:
         return read_state(folder)
@@ -190,12 +148,9 @@ def read_state_or_none(folder: Path) -> Stack | None:
         return None
 
 
-def reset(name: str | None = None, progress: Progress = silent) -> None:
-    """End the stack and delete its folder with all data; the cache of programs stays. Idempotent."""
-    folder = _folder(name)
-    down(name, progress)
-    postgres.forget(folder)
-    shutil.rmtree(folder, ignore_errors=True)
+def _backend_of(folder: Path, progress: Progress) -> Backend:
+    former = _state_if_whole(folder)
+    return backend_for(former.backend if former else "process", folder, progress)
 
 
 def log_files(stack: Stack, service: str | None = None) -> list[Path]:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from waybill.kernel.errors import ConfigError
 
-__all__ = ["Stack", "from_document", "read_state", "to_document", "write_private", "write_state"]
+__all__ = ["Stack", "Wanted", "from_document", "read_state", "to_document", "write_private", "write_state"]
 
 STATE_NAME: Final = "stack.json"
 
@@ -72,6 +72,23 @@ class Stack:
             "control_dsn": self.dsn("waybill"),
             "keys_dir": str(self.keys_dir),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What `up` was asked for; what is not said is kept from the last time."""
+
+    name: str | None = None
+    #: `process`, `containers` or `external`; the first unless said.
+    backend: str | None = None
+    brokers: int | None = None
+    #: Port by name (`waybill.devstack.plan.port_names`).
+    ports: Mapping[str, int] = field(default_factory=dict)
+    #: Start these only; None is all. The others can be started later under the same name.
+    services: tuple[str, ...] | None = None
+    #: `external` only: where things are, by `kafka`, `connect_url`, `registry_url`, `postgres` (host:port) and
+    #: `secrets` (a properties file with a password per role).
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
 
 def to_document(stack: Stack) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from typing import Final
 import psutil
 
 from waybill.devstack import artifacts, health, plan, postgres, processes
-from waybill.devstack.stack import Stack, write_private
+from waybill.devstack.ports import local_stack
+from waybill.devstack.stack import Stack, Wanted, write_private
 from waybill.infra.addresses import environment
 from waybill.kernel.errors import UnavailableError
 
@@ -40,6 +41,19 @@ class ProcessBackend:
     def running(self, stack: Stack | None) -> dict[str, psutil.Process]:
         """Return the live process of each service."""
         return processes.find(self._folder, plan.service_names(stack.brokers if stack else 3))
+
+    def prepare(self, asked: Wanted, former: Stack | None) -> Stack:
+        """Keep the former ports while they are free; a port that moved means that what still runs starts anew."""
+        running = self.running(former)
+        stack = local_stack(self._folder, asked, former, frozenset(running))
+        if former is not None and former.ports != stack.ports:
+            self._progress("a port was taken by another program: the stack moves; apply the fabric again")
+            self.stop(former)
+        return stack
+
+    def forget(self) -> None:
+        """Delete the database's files, which may lie outside the folder."""
+        postgres.forget(self._folder)
 
     def start(self, stack: Stack, services: Sequence[str]) -> None:
         """Start what of `services` is not running and wait until all are ready."""
