@@ -1,0 +1,195 @@
+"""The listener as an ASGI application: handlers by command type, HTTP, health, life cycle.
+
+One event loop; a connection per delivery under way; handlers without `async` run in threads. What a listener promises
+is kept below this module, by `receiver` and `executor`: HTTP only bounds the size, names the method and reports health.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psycopg
+
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.problem import Problem
+from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
+from waybill.crypto.verifying import VerificationKeys
+from waybill.infra.clock import SystemClock
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import ConfigError, FabricError, UnavailableError
+from waybill.kernel.ids import DestinationName, Tenant
+from waybill.listener.asgi import (
+    Answer,
+    BodyTooLarge,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    answer_problem,
+    read_body,
+    send_answer,
+)
+from waybill.listener.core.checks import Capability
+from waybill.listener.executor import Handler, HandlerFunction
+from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
+from waybill.listener.receiver import Binding, Limits, Receiver
+from waybill.listener.store import PostgresStore
+
+__all__ = ["Listener"]
+
+_log = logging.getLogger("waybill.listener")
+
+H = TypeVar("H", bound=HandlerFunction)
+
+_HEALTH: Final = "/healthz"
+_PURGE_EVERY_S: Final = 3600.0
+
+
+class Listener:
+    """An ASGI application that executes the commands of one tenant for one destination.
+
+    Mount it anywhere in a Starlette or FastAPI application, or run it alone with `waybill listen module:listener`.
+    Mounted, it opens its store with the first request; the host may call `open` and `close` from its own lifespan.
+
+    Args:
+        tenant: whose commands; others are refused with AUTHZ.
+        destination: the name under which the fabric delivers here.
+        keys: the tenant's public keys: a JWKS file or URL, a key source, or fixed keys.
+        store: where deliveries are recorded, in the database of the business data.
+        limits: tolerance and sizes.
+        clock: for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        tenant: str,
+        destination: str,
+        keys: VerificationKeys | KeySource | Path | str,
+        store: PostgresStore,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._keys = _key_source(keys, self._clock)
+        self._store = store
+        self._limits = limits or Limits()
+        self._handlers: dict[str, Handler] = {}
+        binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
+        self._receiver = Receiver(binding, self._keys, store, self._handlers, self._limits, self._clock)
+
+    def on(
+        self, command_type: str, *, capability: str | None = None, versions: tuple[int, int] | None = None
+    ) -> Callable[[H], H]:
+        """Register the handler of a command type.
+
+        The handler is called with the `Received` command and the open transaction (an `AsyncConnection` of psycopg,
+        or a `BlockingTransaction` when it is not `async`) and returns `Done`. What it writes through that
+        transaction commits together with the delivery record, or not at all; it must not commit by itself.
+
+        Args:
+            command_type: as producers name it; `*` for every type without a handler of its own.
+            capability: refuse commands that demand another one.
+            versions: lowest and highest capability version served, inclusive.
+
+        Raises:
+            ConfigError: the type has a handler.
+        """
+        if command_type in self._handlers:
+            raise ConfigError(f"command type {command_type!r} has a handler already")
+
+        def register(function: H) -> H:
+            declared = Capability(name=capability, versions=versions)
+            self._handlers[command_type] = Handler(function=function, capability=declared)
+            return function
+
+        return register
+
+    async def open(self) -> None:
+        """Open the store; raises as `PostgresStore.open` does."""
+        await self._store.open()
+
+    async def close(self) -> None:
+        """Close the store."""
+        await self._store.close()
+
+    async def purge(self) -> int:
+        """Drop delivery records behind the retention; return how many. Runs hourly when the listener runs alone."""
+        return await self._store.purge(self._clock.now())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one ASGI connection."""
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            with contextlib.suppress(ConnectionError):
+                await send_answer(send, await self._serve(scope, receive))
+        else:
+            raise ConfigError(f"a listener does not speak {scope['type']}")
+
+    async def _serve(self, scope: Scope, receive: Receive) -> Answer:
+        if scope["method"] in {"GET", "HEAD"} and scope["path"].endswith(_HEALTH):
+            return await self._health()
+        if scope["method"] != "POST":
+            problem = Problem(code=ErrorCode.VALIDATION, reason="method", detail="deliveries are POSTed", status=405)
+            return answer_problem(problem, ("allow", "POST"))
+        headers = Headers(scope["headers"])
+        try:
+            body = await read_body(headers, receive, self._limits.max_body_bytes)
+        except BodyTooLarge:
+            detail = f"at most {self._limits.max_body_bytes} bytes"
+            problem = Problem(code=ErrorCode.VALIDATION, reason="too_large", detail=detail, status=413)
+            return answer_problem(problem, ("connection", "close"))
+        try:
+            return await self._receiver.answer(headers, body)
+        except (ConfigError, UnavailableError) as error:  # keys or store never came up: nothing was done
+            _log.error("listener.unavailable", extra={"error": error.code, "detail": str(error)})
+            problem = Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="listener_unavailable")
+            return answer_problem(problem, ("retry-after", "5"))
+
+    async def _health(self) -> Answer:
+        try:
+            await self._keys.current()
+            await self._store.ping()
+        except (FabricError, psycopg.Error) as error:
+            body = json.dumps({"status": "unavailable", "error": type(error).__name__}).encode()
+            return Answer(status=503, content_type=RECEIPT_TYPE, body=body)
+        return Answer(status=200, content_type=RECEIPT_TYPE, body=b'{"status":"ok"}')
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self.open()
+        except FabricError as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        purging = asyncio.create_task(self._purge_hourly())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        purging.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await purging
+        await self.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _purge_hourly(self) -> None:
+        while True:
+            try:
+                _log.info("deliveries.purged", extra={"count": await self.purge()})
+            except psycopg.Error as error:
+                _log.warning("store.unavailable", extra={"error": type(error).__name__})
+            await asyncio.sleep(_PURGE_EVERY_S)
+
+
+def _key_source(keys: VerificationKeys | KeySource | Path | str, clock: Clock) -> KeySource:
+    if isinstance(keys, VerificationKeys):
+        return FixedKeys(keys)
+    if isinstance(keys, str) and keys.startswith(("http://", "https://")):
+        return JwksUrl(keys, clock)
+    if isinstance(keys, str | Path):
+        return JwksFile(keys)
+    return keys

@@ -1,0 +1,68 @@
+"""Was it done before: the decision between executing, reporting and refusing.
+
+A delivery is known by its id and by its operation. The same id with the same body is a repeat and gets the stored
+receipt (GW-4); with another body it is a conflict and nothing is applied (GW-5). Another delivery of the same
+operation that asks for the same thing reports the same result under its own id; one that asks for something else is
+a conflict too (DC-16).
+"""
+
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+from uuid import UUID
+
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.problem import Problem
+from waybill.contracts.receipt import parse_receipt, render_receipt
+
+__all__ = ["Conflict", "Identity", "Repeat", "Stored", "decide_repeat"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a delivery is recognised by."""
+
+    delivery_id: UUID
+    operation_id: str
+    body_digest: bytes
+    operation_digest: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """An executed delivery as it was recorded."""
+
+    identity: Identity
+    receipt: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat:
+    """Executed before: this is its receipt, byte for byte for the same delivery."""
+
+    receipt: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """The identifier is taken by something else."""
+
+    problem: Problem
+
+
+Known: TypeAlias = Repeat | Conflict
+
+
+def decide_repeat(stored: Stored, incoming: Identity) -> Known:
+    """Decide what a delivery gets whose id or operation is recorded."""
+    if stored.identity.delivery_id == incoming.delivery_id:
+        if stored.identity.body_digest == incoming.body_digest:
+            return Repeat(receipt=stored.receipt)
+        return _conflict("body_differs", "this delivery id was executed with another body")
+    if stored.identity.operation_digest == incoming.operation_digest:
+        receipt = replace(parse_receipt(stored.receipt), delivery_id=str(incoming.delivery_id))
+        return Repeat(receipt=render_receipt(receipt))
+    return _conflict("operation_differs", "this operation id was executed for something else")
+
+
+def _conflict(reason: str, detail: str) -> Conflict:
+    return Conflict(problem=Problem(code=ErrorCode.VERSION_CONFLICT, reason=reason, detail=detail))

@@ -1,0 +1,190 @@
+"""Executing a verified command once: claim, call, complete, commit.
+
+Whatever transport brought the command, the steps are the same and lie in one transaction (GW-6). A handler that
+refuses or fails leaves nothing behind, not even the record of the delivery: the sender's next attempt, or a redrive
+after the listener was mended, is a first one.
+"""
+
+import asyncio
+import inspect
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeAlias, assert_never, cast
+
+import psycopg
+
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.envelope import GapResolution
+from waybill.contracts.problem import Problem
+from waybill.contracts.receipt import Receipt, ReceiptStatus, render_receipt
+from waybill.crypto.sealing import UnsealError
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import InvariantBroken, TransientError
+from waybill.listener.core.checks import ANY_TYPE, Capability
+from waybill.listener.core.dedup import Repeat, Stored, decide_repeat
+from waybill.listener.core.message import Done, Received, Refuse, build_receipt
+from waybill.listener.store import Claim, PostgresStore
+from waybill.listener.transaction import BlockingTransaction
+
+__all__ = ["Executed", "Executor", "Handler", "HandlerFunction", "Outcome", "Refused"]
+
+_log = logging.getLogger("waybill.listener")
+
+#: Called with the command and the open transaction; with or without `async`.
+HandlerFunction: TypeAlias = Callable[[Received, Any], Awaitable[Done] | Done]
+#: When a database that does not answer may be asked again.
+_STORE_RETRY: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handler:
+    """A handler and what it declares."""
+
+    function: HandlerFunction
+    capability: Capability
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """It is done, now or before."""
+
+    receipt: bytes
+    is_repeat: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """Nothing was done."""
+
+    problem: Problem
+    retry_after: timedelta | None = None
+
+
+Outcome: TypeAlias = Executed | Refused
+
+
+class Executor:
+    """Runs handlers over a store."""
+
+    def __init__(self, store: PostgresStore, handlers: Mapping[str, Handler], clock: Clock) -> None:
+        self._store = store
+        self._handlers = handlers
+        self._clock = clock
+
+    async def execute(self, claim: Claim, command: Received) -> Outcome:
+        """Execute a command for which there is a handler, or report what was done before."""
+        handler = self._handlers.get(command.envelope.command_type) or self._handlers[ANY_TYPE]
+
+        async def run(connection: psycopg.AsyncConnection) -> bytes:
+            done = await _call(handler.function, command, connection)
+            return render_receipt(build_receipt(command, done, self._clock.now()))
+
+        return await self._once(claim, run)
+
+    async def note(self, claim: Claim, gap: GapResolution) -> Outcome:
+        """Record a gap resolution. This listener keeps no sequence, so there is nothing to release."""
+
+        async def run(connection: psycopg.AsyncConnection) -> bytes:
+            return render_receipt(
+                Receipt(
+                    status=ReceiptStatus.DONE,
+                    delivery_id=str(gap.resolution_id),
+                    operation_id=claim.identity.operation_id,
+                    source_version=str(gap.entries[-1].sequence),
+                    count=len(gap.entries),
+                    evidence=f"urn:waybill:gap-resolution:{gap.resolution_id}",
+                    received_at=claim.received_at,
+                    executed_at=self._clock.now(),
+                )
+            )
+
+        return await self._once(claim, run)
+
+    async def known(self, claim: Claim) -> Outcome | None:
+        """Report what was done before, without executing anything; None when nothing was."""
+        try:
+            async with self._store.transaction() as connection:
+                stored = await self._store.find(connection, claim)
+        except psycopg.OperationalError as error:
+            return _store_failed(claim, error)
+        return _report(stored, claim) if stored is not None else None
+
+    async def _once(self, claim: Claim, run: Callable[[psycopg.AsyncConnection], Awaitable[bytes]]) -> Outcome:
+        try:
+            async with self._store.transaction() as connection:
+                stored = await self._store.claim(connection, claim)
+                if stored is not None:
+                    return _report(stored, claim)
+                receipt = await run(connection)
+                await self._store.complete(connection, claim, receipt, self._clock.now())
+        except (Refuse, UnsealError, TransientError) as refusal:
+            return _refused(refusal)
+        except psycopg.OperationalError as error:
+            return _store_failed(claim, error)
+        except InvariantBroken:
+            raise
+        except Exception as error:  # what a handler raises is its own; the sender learns that nothing was done
+            return _handler_failed(claim, error)
+        return Executed(receipt=receipt, is_repeat=False)
+
+
+async def _call(function: HandlerFunction, command: Received, connection: psycopg.AsyncConnection) -> Done:
+    if inspect.iscoroutinefunction(function):
+        done = await cast("Awaitable[Done]", function(command, connection))
+    else:
+        transaction = BlockingTransaction(connection, asyncio.get_running_loop())
+        try:
+            done = cast("Done", await asyncio.to_thread(function, command, transaction))
+        finally:
+            transaction.end()
+    if not isinstance(done, Done):
+        raise TypeError("a handler returns Done")
+    return done
+
+
+def _report(stored: Stored, claim: Claim) -> Outcome:
+    match decide_repeat(stored, claim.identity):
+        case Repeat(receipt=receipt):
+            return Executed(receipt=receipt, is_repeat=True)
+        case conflict:
+            return Refused(problem=conflict.problem)
+
+
+def _refused(error: Refuse | UnsealError | TransientError) -> Refused:
+    match error:
+        case Refuse():
+            problem = Problem(code=error.error_code, reason=error.reason, detail=error.detail)
+            return Refused(problem=problem, retry_after=error.retry_after)
+        case UnsealError():
+            return Refused(problem=Problem(code=ErrorCode.VALIDATION, reason="unseal"))
+        case TransientError():
+            problem = Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="handler_unavailable")
+            return Refused(problem=problem, retry_after=error.retry_after)
+        case _:
+            assert_never(error)
+
+
+def _store_failed(claim: Claim, error: psycopg.OperationalError) -> Refused:
+    _log.warning(
+        "store.unavailable", extra={"delivery_id": str(claim.identity.delivery_id), "error": type(error).__name__}
+    )
+    problem = Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="store_unavailable")
+    return Refused(problem=problem, retry_after=_STORE_RETRY)
+
+
+def _handler_failed(claim: Claim, error: Exception) -> Refused:
+    """Nothing was done, so the sender may try again; says where it happened, not what the data were."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    _log.error(
+        "handler.failed",
+        extra={
+            "delivery_id": str(claim.identity.delivery_id),
+            "command_type": claim.command_type,
+            "error": type(error).__name__,
+            "place": f"{place.filename}:{place.lineno}",
+        },
+    )
+    return Refused(problem=Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="handler_failed", status=500))

@@ -1,0 +1,1 @@
+"""Numbered SQL of the delivery records, applied by `PostgresStore`."""
