@@ -21,6 +21,8 @@ __all__ = ["main"]
 #: noun → (module, help line). A module offers `app`, a Typer; one that serves several nouns offers `apps` by noun.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("waybill.cli.dev", "Start, look at and end the local stack."),
+    "keys": ("waybill.cli.keys", "Make, rotate and list a tenant's keys."),
+    "listen": ("waybill.cli.listen", "Run a listener alone."),
 }
 
 
