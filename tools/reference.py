@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 import typer
 import yaml
@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from waybill.cli import app as cli
 from waybill.contracts import codes, command, states
+from waybill.fabric.core import shape
 from waybill.kernel import errors
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -118,6 +119,50 @@ def _words(value: object) -> str:
     return ", ".join(str(each) for each in value) if isinstance(value, list) else str(value)
 
 
+def page_fabric_yaml() -> str:
+    opening = f"It opens with `apiVersion: {shape.API_VERSION}`; unknown keys are refused."
+    parts = [f"# fabric.yaml\n\nThe file `waybill apply` takes. {opening}\n"]
+    for each in _shapes(shape.FABRIC, set()):
+        rows = [
+            (f"`{field.key}`", _expected(field.kind), _default(each, field), field.meaning) for field in each.fields
+        ]
+        parts.append(f"\n## {each.noun}\n\n{table(('key', 'what', 'left out', 'meaning'), rows)}")
+    return "".join(parts)
+
+
+def _shapes(node: shape.Shape, seen: set[str]) -> Iterator[shape.Shape]:
+    yield node
+    for field in node.fields:
+        below = field.kind.item if isinstance(field.kind, shape.Many) else field.kind
+        if isinstance(below, shape.Shape) and below.noun not in seen:
+            seen.add(below.noun)
+            yield from _shapes(below, seen)
+
+
+def _expected(kind: object) -> str:
+    match kind:
+        case shape.Kind():
+            return kind.expected
+        case shape.Set():
+            return f"a list, each {kind.item.expected}"
+        case shape.Many():
+            return f"a list of {kind.item.noun} objects"
+        case shape.Shape():
+            return f"a {kind.noun} object"
+    raise TypeError(f"no words for {kind!r}")
+
+
+def _default(owner: shape.Shape, field: shape.Field) -> str:
+    if field.required:
+        return "not allowed"
+    value = owner.default(field.attr)
+    if isinstance(field.kind, shape.Kind) and value not in {None, ""}:
+        return f"`{field.kind.write(value)}`"
+    if isinstance(field.kind, shape.Set):
+        return ", ".join(f"`{item}`" for item in sorted(value))
+    return "" if isinstance(field.kind, shape.Kind) or value is None or value == () else "its defaults"
+
+
 def page_cli() -> str:
     tree = typer.main.get_command(cli.root)
     parts = [
@@ -125,16 +170,18 @@ def page_cli() -> str:
     ]
     for words, each in _commands(tree, ("waybill",)):
         parameters = [
-            (f"`{' '.join([*item.opts, *item.secondary_opts]) if item.param_type_name == 'option' else item.human_readable_name}`",
-             " ".join((getattr(item, "help", None) or "").split()))
-            for item in each.params
-            if item.name != "help"
-        ]  # fmt: skip
+            (_spelt(item), " ".join((item.help or "").split())) for item in each.params if item.name != "help"
+        ]
         text = inspect.cleandoc(each.help or "").split("\f")[0]
         parts.append(f"\n## {' '.join(words)}\n\n{text}\n")
         if parameters:
             parts.append("\n" + table(("argument or option", "meaning"), parameters))
     return "".join(parts)
+
+
+def _spelt(parameter: Any) -> str:
+    option = parameter.param_type_name == "option"
+    return f"`{' '.join([*parameter.opts, *parameter.secondary_opts]) if option else parameter.name.upper()}`"
 
 
 def _commands(node: object, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], "cli.click.Command"]]:
@@ -191,6 +238,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli": page_cli,
     "command": page_command,
     "errors": page_errors,
+    "fabric-yaml": page_fabric_yaml,
     "requirements": page_requirements,
     "states": page_states,
     "topics": page_topics,
