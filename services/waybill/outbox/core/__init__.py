@@ -1,0 +1,1 @@
+"""What the outbox decides without touching anything: drafts, refusals, provisioned settings, preflight findings."""

@@ -1,0 +1,1 @@
+"""The outbox's database schema as numbered SQL files; see `waybill.infra.migrate`."""
