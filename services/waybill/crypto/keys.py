@@ -182,8 +182,8 @@ def _record(entry: Mapping[str, str | None]) -> KeyRecord:
 
 
 def write_keys(path: Path, keys: Iterable[KeyRecord]) -> None:
-    """Replace a private key file, mode 0600, in a folder of mode 0700."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    """Replace a private key file, mode 0600; the folder is open, the public file lies there too."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     entries = [
         {
             "kid": key.key_id,
@@ -219,7 +219,7 @@ def _jwk(key: KeyRecord) -> dict[str, object]:
 
 def write_jwks(path: Path, keys: Iterable[KeyRecord]) -> None:
     """Replace the public file, readable by all."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.parent.mkdir(parents=True, exist_ok=True)
     _replace(path, jwks_document(keys), mode=0o644)
 
 
