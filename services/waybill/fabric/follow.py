@@ -18,7 +18,7 @@ from waybill.contracts.fabric import FabricConfig
 from waybill.fabric.store import load_applied, newest_version
 from waybill.infra.postgres import connect
 from waybill.kernel.clock import Clock
-from waybill.kernel.errors import FabricError, UnavailableError
+from waybill.kernel.errors import ConfigError, UnavailableError
 
 __all__ = ["ConfigFollower"]
 
@@ -48,8 +48,13 @@ class ConfigFollower:
         self._changed = threading.Condition()
         self._stop = threading.Event()
         self._subscribers: list[Callable[[FabricConfig], object]] = []
+        self._unreadable = 0
         self._connection: psycopg.Connection[Any] | None = self._connect()
-        self._config = self._load(self._connection)
+        try:
+            self._config = self._load(self._connection)
+        except BaseException:
+            self._hang_up()
+            raise
         self._answered = clock.monotonic()
         self._thread = threading.Thread(target=self._follow, name="waybill-config", daemon=True)
         self._thread.start()
@@ -99,17 +104,24 @@ class ConfigFollower:
             if self._connection is None:
                 self._connection = self._connect()
                 log.info("config.database_back", version=self._config.version)
-            if newest_version(self._connection) > self._config.version:
-                self._take(self._load(self._connection))
+            self._look(self._connection)
         except (psycopg.Error, UnavailableError) as error:
             if self._connection is not None:
                 log.warning("config.database_away", version=self._config.version, reason=type(error).__name__)
             self._hang_up()
             return
-        except FabricError as error:
-            log.warning("config.unreadable", version=self._config.version, reason=str(error))
         with self._changed:
             self._answered = self._clock.monotonic()
+
+    def _look(self, connection: psycopg.Connection[Any]) -> None:
+        newest = newest_version(connection)
+        if newest <= max(self._config.version, self._unreadable):
+            return
+        try:
+            self._take(self._load(connection))
+        except ConfigError as error:
+            self._unreadable = newest
+            log.warning("config.unreadable", version=newest, kept=self._config.version, reason=str(error))
 
     def _take(self, config: FabricConfig) -> None:
         with self._changed:

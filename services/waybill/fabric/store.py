@@ -5,7 +5,7 @@ compacted `config` topic can never say something the tables do not. Rows are onl
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -22,8 +22,10 @@ __all__ = ["Applied", "FabricStore", "load_applied", "newest_version"]
 
 #: How long announced rows are kept beside the topic they went to.
 ANNOUNCED_FOR: Final = timedelta(days=30)
-LOCK_WAIT: Final = "60s"
+LOCK_WAIT_S: Final = 60.0
 
+LOCK: Final = "SELECT pg_advisory_lock(hashtextextended('waybill.fabric.apply', 0))"
+UNLOCK: Final = "SELECT pg_advisory_unlock(hashtextextended('waybill.fabric.apply', 0))"
 NEWEST_VERSION: Final = "SELECT coalesce(max(version), 0) FROM fabric.config_version"
 #: Each object at its newest version, retired ones left out.
 NEWEST_OBJECTS: Final = """
@@ -75,29 +77,30 @@ def load_applied(connection: psycopg.Connection) -> FabricConfig:
 class FabricStore:
     """The applier's side of the tables; the connection is in autocommit and belongs to the caller."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], *, lock_wait_s: float = LOCK_WAIT_S) -> None:
         self._connection = connection
+        self._lock_wait_s = lock_wait_s
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the one lock of all applies; it goes with the connection, so a killed apply leaves none behind.
 
         Raises:
-            UnavailableError: another apply held it for a minute.
+            UnavailableError: another apply held it too long.
         """
         try:
             with self._connection.transaction():
-                self._connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
-                self._connection.execute("SELECT pg_advisory_lock(hashtextextended('waybill.fabric.apply', 0))")
+                limit_ms = f"{round(self._lock_wait_s * 1000)}ms"
+                self._connection.execute("SELECT set_config('lock_timeout', %s, true)", (limit_ms,))
+                self._connection.execute(LOCK)
         except psycopg.errors.LockNotAvailable as error:
-            raise UnavailableError(
-                f"another apply has been running for {LOCK_WAIT}: wait for it, then repeat"
-            ) from error
+            message = f"another apply has been running for {self._lock_wait_s:g} s: wait for it, then repeat"
+            raise UnavailableError(message) from error
         try:
             yield
         finally:
-            if not self._connection.closed:
-                self._connection.execute("SELECT pg_advisory_unlock(hashtextextended('waybill.fabric.apply', 0))")
+            with suppress(psycopg.OperationalError):  # a connection that is gone has let go of it
+                self._connection.execute(UNLOCK)
 
     def current(self) -> FabricConfig:
         """Return what is applied; version 0 and no tenants before the first apply."""

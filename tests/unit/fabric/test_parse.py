@@ -104,6 +104,7 @@ WRONG = {
     "no tradeoff": ("Keeps every identifier for 30 days.", "' '", 16, "tenants[0].destinations[0].tradeoff", "tradeoff", "in words"),
     "horizon": ("dedupRetention: 30d", "dedupRetention: 191h", 19, "tenants[0].destinations[0].dedupRetention", "dedup-horizon", "at least 8d"),
     "ttl": ("ttl: 7d", "ttl: 0s", 27, "tenants[0].routes[0].ttl", "ttl", "1s to 29d"),
+    "reserved type": ("type: subject.erase", "type: waybill.canary", 25, "tenants[0].routes[0].type", "reserved", "another type"),
     # Limits.
     "partitions": ("partitions: 4", "partitions: 101", 4, "tenants[0].partitions", "partitions", "1 to 100, got 101"),
     "no partitions": ("partitions: 4", "partitions: 0", 4, "tenants[0].partitions", "partitions", "1 to 100"),
@@ -154,7 +155,9 @@ CLASHES = {
     "tenant": ("  - name: acme\n", 32, "tenants[1].name", "unique"),
     "outbox": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: X}, aggregateTypes: [a]}\n      - {name: o, dsn: {env: Y}, aggregateTypes: [b]}\n", 35, "tenants[1].outboxes[1].name", "unique"),
     "aggregate type": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: X}, aggregateTypes: [a]}\n      - {name: p, dsn: {env: Y}, aggregateTypes: [c, a]}\n", 35, "tenants[1].outboxes[1].aggregateTypes[1]", "aggregate-owner"),
-    "same database": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: ORDERS_DSN}, aggregateTypes: [a]}\n", 34, "tenants[1].outboxes[0].schema", "outbox-place"),
+    "same database": ("  - name: b\n    outboxes:\n      - {name: o, dsn: {env: ORDERS_DSN}, aggregateTypes: [a]}\n", 34, "tenants[1].outboxes[0].name", "outbox-place"),
+    "same name elsewhere": ("  - name: b\n    outboxes:\n      - {name: orders, dsn: {env: OTHER}, aggregateTypes: [a]}\n", 34, "tenants[1].outboxes[0].name", "outbox-place"),
+    "reserved outbox": ("  - name: b\n    outboxes:\n      - {name: control, dsn: {env: X}, aggregateTypes: [a]}\n", 34, "tenants[1].outboxes[0].name", "reserved"),
     "foreign destination": ("  - name: b\n    routes:\n      - {type: x, destinations: [crm]}\n", 34, "tenants[1].routes[0].destinations[0]", "route-destinations"),
 }  # fmt: skip
 
@@ -167,7 +170,13 @@ def test_a_clash_is_named_where_the_second_one_stands(addition: str, line: int, 
 
 
 def test_the_same_aggregate_type_in_two_tenants_is_two_types() -> None:
-    other = "  - name: b\n    outboxes:\n      - {name: orders, dsn: {env: X}, aggregateTypes: [subject]}\n"
+    other = "  - name: b\n    outboxes:\n      - {name: other, dsn: {env: X}, aggregateTypes: [subject]}\n"
+
+    assert isinstance(parse((WHOLE + other).encode()), FabricConfig)
+
+
+def test_one_outbox_may_serve_several_tenants() -> None:
+    other = "  - name: b\n    outboxes:\n      - {name: orders, dsn: {env: ORDERS_DSN}, aggregateTypes: [subject]}\n"
 
     assert isinstance(parse((WHOLE + other).encode()), FabricConfig)
 

@@ -132,6 +132,8 @@ class _Reader:
     def _items(self, kind: Set | Many, listing: Listing, path: str) -> Iterator[Placed]:
         if isinstance(kind, Set) and not listing.items:
             self._refuse(listing.line, path, "type", f"expected at least one value, each {kind.item.expected}")
+        if isinstance(kind, Set) and len(listing.items) > kind.most:
+            self._refuse(listing.line, path, "type", f"expected at most {kind.most} values, got {len(listing.items)}")
         for number, item in enumerate(listing.items):
             here = f"{path}[{number}]"
             if isinstance(kind, Many):

@@ -34,7 +34,8 @@ RULES: Final[dict[str, str]] = {
     "unique": "A tenant is named once in the file; an outbox, a destination and the type of a route once in its tenant.",
     "secret-by-reference": "A secret is named by environment variable or file, exactly one of the two, never written.",
     "inline-secret": "No text in the file looks like a secret.",
-    "outbox-place": "A schema of a database is one outbox: no two outboxes name the same dsn and schema.",
+    "outbox-place": "An outbox is one schema of one database: the same name in several tenants is the same dsn and schema, another name another.",
+    "reserved": "No outbox is called `control`, and no command type begins with `waybill.`.",
     "aggregate-owner": "An aggregate type belongs to exactly one outbox of its tenant: two counters would break its sequence.",
     "route-destinations": "A route names destinations of its own tenant.",
     "profile-supported": "The profile is `durable_idempotent`; this version refuses the other two.",
@@ -59,7 +60,6 @@ def check(fabric: Reading) -> Iterator[Problem]:
     """Judge everything that could be read, in the order of the file's objects."""
     tenants = fabric.many("tenants")
     yield from _unique(tenants, "name", "tenant")
-    yield from _outbox_places(tenants)
     for tenant in tenants:
         for judge_tenant in _TENANT:
             yield from judge_tenant(tenant)
@@ -71,6 +71,7 @@ def check(fabric: Reading) -> Iterator[Problem]:
         for route in tenant.many("routes"):
             yield from _between(route, "ttl_s", 1.0, MAX_TTL_S, "ttl", format_duration)
             yield from _between(route, "capability_version", 1, 2**31 - 1, "capability-version")
+    yield from _outbox_places(tenants)
 
 
 def _problem(where: Placed, rule: str, message: str) -> Problem:
@@ -106,15 +107,33 @@ def _names(tenant: Reading) -> Iterator[Problem]:
 
 
 def _outbox_places(tenants: tuple[Reading, ...]) -> Iterator[Problem]:
-    lines: dict[tuple[object, object, object], int] = {}
+    named: dict[object, tuple[object, int]] = {}
+    placed: dict[object, tuple[object, int]] = {}
     for outbox in (outbox for tenant in tenants for outbox in tenant.many("outboxes")):
-        dsn: Reading | None = outbox.get("dsn")
-        if dsn is None or not dsn.found:
+        name, dsn, schema = outbox.get("name"), outbox.get("dsn"), outbox.get("schema")
+        if name is None or dsn is None or not dsn.found or schema is None:
             continue
-        line = lines.setdefault((dsn.get("env"), dsn.get("file"), outbox.get("schema")), outbox.line)
-        if line != outbox.line:
-            message = f"expected another schema or database, the outbox on line {line} names the same"
-            yield _problem(outbox.at("schema"), "outbox-place", message)
+        place = (dsn.get("env"), dsn.get("file"), schema)
+        there, line = named.setdefault(name, (place, outbox.line))
+        if there != place:
+            message = f"expected the dsn and schema of line {line}, where an outbox has this name: another place, another name"
+            yield _problem(outbox.at("name"), "outbox-place", message)
+            continue
+        called, line = placed.setdefault(place, (name, outbox.line))
+        if called != name:
+            message = f"expected {called}, the outbox on line {line} has the same dsn and schema: one place, one name"
+            yield _problem(outbox.at("name"), "outbox-place", message)
+
+
+def _reserved(tenant: Reading) -> Iterator[Problem]:
+    for outbox in tenant.many("outboxes"):
+        if outbox.get("name") == "control":
+            yield _problem(
+                outbox.at("name"), "reserved", "expected another name, control is the control database's own outbox"
+            )
+    for route in tenant.many("routes"):
+        if str(route.get("command_type")).startswith("waybill."):
+            yield _problem(route.at("command_type"), "reserved", "expected another type, waybill. is Waybill's own")
 
 
 def _aggregate_owners(tenant: Reading) -> Iterator[Problem]:
@@ -220,7 +239,7 @@ def _concurrency(destination: Reading) -> Iterator[Problem]:
     yield from _between(destination, "concurrency", 1, 1000, "concurrency")
 
 
-_TENANT: Final = (_names, _aggregate_owners, _route_destinations, _dedup_horizon)
+_TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon)
 _DESTINATION: Final = (_profile, _url, _timeouts, _retry, _concurrency)
 
 #: What a pasted secret looks like; the problem names the place, never the text.

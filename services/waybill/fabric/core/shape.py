@@ -32,7 +32,7 @@ __all__ = ["API_VERSION", "DESTINATION", "FABRIC", "OUTBOX", "ROUTE", "TENANT", 
 
 API_VERSION: Final = "waybill/v1"
 #: A command type: what producers name and listeners register for.
-COMMAND_TYPE_PATTERN: Final = re.compile(r"^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$")
+COMMAND_TYPE_PATTERN: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]*$")
 #: A PostgreSQL schema, usable without quotes.
 SCHEMA_PATTERN: Final = re.compile(r"^(?!pg_)[a-z_][a-z0-9_]{0,39}$")
 ENV_PATTERN: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,126}$")
@@ -57,6 +57,7 @@ class Set:
     """A list whose order means nothing: kept sorted, each value once, at least one."""
 
     item: Kind
+    most: int = 1000
     #: The collection the record's field holds.
     into: type[tuple[Any, ...]] | type[frozenset[Any]] = tuple
 
@@ -141,7 +142,10 @@ AGGREGATE_TYPE: Final = _matching(
     rule="name",
 )
 COMMAND_TYPE: Final = _matching(
-    COMMAND_TYPE_PATTERN, "a command type such as subject.erase, at most 128 characters", most=128, rule="name"
+    COMMAND_TYPE_PATTERN,
+    "a command type such as subject.erase: letters, digits and _ . -, a letter first, at most 127",
+    most=127,
+    rule="name",
 )
 SCHEMA: Final = _matching(
     SCHEMA_PATTERN, "a PostgreSQL schema name that needs no quotes, at most 40 characters", most=40, rule="name"
@@ -153,6 +157,12 @@ DURATION: Final = Kind(
 )
 SIZE: Final = Kind(
     expected="a size, a whole number with a unit: 512B, 256KiB, 1MiB", read=parse_size, write=format_size
+)
+CAPABILITY: Final = _matching(
+    re.compile(r"^([A-Za-z][A-Za-z0-9_.-]*)?$"),
+    "a capability, spelled like a command type, at most 127",
+    most=127,
+    rule="name",
 )
 NUMBER: Final = Kind(expected="a whole number", read=_number, write=int)
 
@@ -317,7 +327,7 @@ ROUTE: Final = Shape(
         Field(
             key="destinations",
             attr="destinations",
-            kind=Set(item=NAME),
+            kind=Set(item=NAME, most=200),
             required=True,
             meaning="Where such a command goes when its producer names nobody.",
         ),
@@ -325,8 +335,8 @@ ROUTE: Final = Shape(
         Field(
             key="capability",
             attr="capability",
-            kind=_text_kind("a capability, at most 100 characters", least=0, most=100),
-            meaning="What the listener must be able to do; part of the signed body.",
+            kind=CAPABILITY,
+            meaning="What the listener must be able to do; part of the signed body. The command type itself when left out.",
         ),
         Field(key="capabilityVersion", attr="capability_version", kind=NUMBER, meaning="Its version, from 1."),
         Field(

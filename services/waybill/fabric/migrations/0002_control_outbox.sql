@@ -22,7 +22,8 @@ CREATE TABLE {schema}.control_outbox (
     PRIMARY KEY (created_day, position)
 );
 
-CREATE PUBLICATION fabric_control_outbox FOR TABLE {schema}.control_outbox WITH (publish = 'insert');
+CREATE PUBLICATION fabric_control_outbox FOR TABLE {schema}.control_outbox
+    WITH (publish = 'insert', publish_via_partition_root = true);
 
 GRANT USAGE ON SCHEMA {schema} TO waybill_relay;
 GRANT SELECT ON {schema}.control_outbox TO waybill_relay;
