@@ -2,7 +2,7 @@
 
 A test that passes with the guarded line gone proves nothing. `tests/guards/*.toml` names, for each guard, the file,
 the exact text to take out (or what to put in its place) and the test that must then fail. The test must pass on
-the untouched copy first; text that is not there exactly once is refused, so a guard cannot go stale unnoticed.
+the untouched copy first; text that is not there, or there twice, is refused, so a guard cannot go stale unnoticed.
 """
 
 import argparse
@@ -67,7 +67,7 @@ def load_guards(folder: Path = FOLDER) -> list[Guard]:
 
 
 def problems(guard: Guard, root: Path = ROOT) -> list[str]:
-    """Return why a guard cannot be tried: text not there exactly once, no such test."""
+    """Return why a guard cannot be tried: text gone or there twice, no such test."""
     file, (test_file, _, test_name) = root / guard.file, guard.test.partition("::")
     if not file.is_file():
         return [f"{guard.file} does not exist"]

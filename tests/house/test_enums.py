@@ -15,6 +15,12 @@ from waybill.contracts.states import FINAL, TRANSITIONS, Move, State
 from waybill.kernel.lifecycle import dead_ends, unreachable
 
 
+#: Avro name → Python name, where prose wants another word than code.
+SPELT_OTHERWISE = {"ProofLevel": "Proof"}
+#: Written and read as plain words; no decision hangs on them.
+AVRO_ONLY = {"OutcomeKind"}
+
+
 def python_enums() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for each in pkgutil.walk_packages(waybill.__path__, "waybill."):
@@ -41,7 +47,7 @@ def test_avro_enums_equal_the_python_ones(checkout: Path):
     for file in sorted((checkout / "avro").glob("*.avsc")):
         for name, symbols in avro_enums(json.loads(file.read_text())):
             seen.add(name)
-            if name not in ours or ours[name] != symbols:
+            if name not in AVRO_ONLY and ours.get(SPELT_OTHERWISE.get(name, name)) != symbols:
                 differing.append(f"{file.name}: {name}")
 
     assert differing == []
