@@ -14,7 +14,6 @@ import waybill
 from waybill.contracts.states import FINAL, TRANSITIONS, Move, State
 from waybill.kernel.lifecycle import dead_ends, unreachable
 
-
 #: Avro name → Python name, where prose wants another word than code.
 SPELT_OTHERWISE = {"ProofLevel": "Proof"}
 #: Written and read as plain words; no decision hangs on them.
