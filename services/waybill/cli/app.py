@@ -22,6 +22,8 @@ __all__ = ["main"]
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("waybill.cli.dev", "Start, look at and end the local stack."),
     "keys": ("waybill.cli.keys", "Make, rotate and list a tenant's keys."),
+    "outbox": ("waybill.cli.outbox", "Put the outbox into a producer's database, check it, keep its days."),
+    "emit": ("waybill.cli.emit", "Put one command into an outbox."),
     "listen": ("waybill.cli.listen", "Run a listener alone."),
 }
 
