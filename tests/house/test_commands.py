@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from fixtures.fix_house import SourceFile
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
-from fixtures.fix_house import SourceFile
 from waybill.cli.app import COMMANDS, root
 
 SHELL_BLOCK = re.compile(r"^```(?:bash|sh|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)

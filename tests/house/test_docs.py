@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
-
 from fixtures.fix_house import SourceFile
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable
 
 import pytest
+from fixtures.fix_house import SourceFile
 
 import waybill
-from fixtures.fix_house import SourceFile
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|NotImplementedError)\b")
 #: A machine's own folders: nothing of the project lies at a fixed place.
