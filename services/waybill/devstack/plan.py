@@ -55,7 +55,6 @@ class Installed:
     java: Path
     #: A class data archive of the runtime, or a path where none is: the JVM then does without.
     java_archive: Path
-    postgres_bin: Path
     kafka_jars: tuple[Path, ...]
     #: The folder that holds one folder per Connect plugin.
     plugin_path: Path
