@@ -21,10 +21,16 @@ __all__ = ["main"]
 #: noun → (module, help line). A module offers `app`, a Typer; one that serves several nouns offers `apps` by noun.
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("waybill.cli.dev", "Start, look at and end the local stack."),
+    "topics": ("waybill.cli.topics", "Topics as files: see the difference, then make it so."),
+    "schemas": ("waybill.cli.schemas", "Avro schemas as files: lint, compatibility, registration."),
+    "connect": ("waybill.cli.connect", "Connectors as files: lint, put, watch."),
+    "relay": ("waybill.cli.relay", "The pipe from outbox to topic: prove it, repair it."),
     "keys": ("waybill.cli.keys", "Make, rotate and list a tenant's keys."),
     "outbox": ("waybill.cli.outbox", "Put the outbox into a producer's database, check it, keep its days."),
     "emit": ("waybill.cli.emit", "Put one command into an outbox."),
     "listen": ("waybill.cli.listen", "Run a listener alone."),
+    "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
+    "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),
 }
 
 

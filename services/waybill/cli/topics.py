@@ -79,8 +79,10 @@ def _show(tenant: str, changes: list[TopicChange], *, as_json: bool, applied: bo
     else:
         print_table(
             f"topics of {tenant}: {'applied' if applied else 'plan'}",
-            ("topic", "action", "setting", "actual", "wanted", "reason"),
-            [(c.topic, c.action.value, c.setting, c.actual, c.wanted, c.reason) for c in changes],
+            ("topic", "action", "setting", "actual", "wanted"),
+            [(c.topic, c.action.value, c.setting, c.actual, c.wanted) for c in changes],
         )
+        for reason in sorted({f"{change.setting} kept: {change.reason}" for change in kept}):
+            console.print(reason)
     if kept:
         raise typer.Exit(1)

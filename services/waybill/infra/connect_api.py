@@ -71,6 +71,17 @@ class ConnectApi:
         if reply.status >= 400:
             raise ConfigError(f"connector {name}: Connect refuses the configuration: {reply.reason}")
 
+    def create_stopped(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector that does not run yet.
+
+        Raises:
+            ConfigError: Connect refuses the configuration, or has a connector of that name.
+        """
+        body = {"name": name, "config": dict(config), "initial_state": "STOPPED"}
+        reply = self._call("POST", "/connectors", body, refusal=True)
+        if reply.status >= 400:
+            raise ConfigError(f"connector {name}: Connect refuses the configuration: {reply.reason}")
+
     def status(self, name: str) -> ConnectorStatus | None:
         """Return what Connect says about a connector, or None when there is none (or none yet)."""
         reply = self._call("GET", f"{_path(name)}/status", absent=True)

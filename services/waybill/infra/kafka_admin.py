@@ -6,7 +6,7 @@ metadata shows it, because a producer that asks too early stalls.
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -115,21 +115,32 @@ class KafkaAdmin:
         """Return the true end per partition, open transactions included."""
         return self._offsets(topic, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # untyped in the client
 
-    def connect_groups(self) -> list[str]:
-        """Return the group ids of the Connect clusters on these brokers."""
-        groups: list[Any] = self._client.list_groups(timeout=_TIMEOUT_S)
-        return sorted(group.id for group in groups if group.protocol_type == "connect")
+    def first_timestamps_ms(self, topic: str, partitions: Sequence[int]) -> list[int]:
+        """Return the time of the oldest record still kept, for partitions that hold any."""
+        spec = OffsetSpec.for_timestamp(0)
+        return [found.timestamp for found in self._ask(topic, partitions, spec)]
+
+    def newest_timestamp_ms(self, topic: str, partition: int) -> int | None:
+        """Return the time of a partition's newest record, or None when it holds none."""
+        spec = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call] # untyped in the client
+        found = self._ask(topic, [partition], spec)[0]
+        return found.timestamp if found.offset >= 0 else None
 
     def _offsets(self, topic: str, partitions: int, spec: OffsetSpec) -> list[int]:
-        asked = {TopicPartition(topic, number): spec for number in range(partitions)}
+        return [found.offset for found in self._ask(topic, range(partitions), spec)]
+
+    def _ask(self, topic: str, partitions: Sequence[int], spec: OffsetSpec) -> list[Any]:
+        asked = {TopicPartition(topic, number): spec for number in partitions}
+        if not asked:
+            return []
         futures = self._client.list_offsets(
             asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
         )
         found = {
-            place.partition: self._result(future, f"offsets of {topic} cannot be read").offset
+            place.partition: self._result(future, f"offsets of {topic} cannot be read")
             for place, future in futures.items()
         }
-        return [found[number] for number in range(partitions)]
+        return [found[number] for number in partitions]
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
