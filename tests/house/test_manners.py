@@ -150,3 +150,15 @@ def mute_skips(files: Iterable[SourceFile]) -> list[str]:
 
 def test_a_skip_without_advice_is_found(make_source: Callable[..., SourceFile]):
     assert mute_skips([make_source('pytest.skip("no database here")')]) != []
+
+
+def test_requirement_marks_name_requirements(test_files: list[SourceFile]):
+    odd = [
+        f"{file.name}: {name}"
+        for file in test_files
+        for arguments in re.findall(r"mark\.requirement\(([^)]*)\)", file.text)
+        for name in re.findall(r"[^\s,]+", arguments)
+        if not re.fullmatch(r'"[A-Z]{2}-\d+"', name)
+    ]
+
+    assert odd == []
