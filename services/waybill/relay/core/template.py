@@ -53,7 +53,7 @@ def parse_connector(text: str, file: str) -> ConnectorFile:
     faults: list[str] = []
     for key, value in pairs:
         if key in seen:
-            faults.append(f"{file}:{lines.get(key, 1)}: {key}: given twice; expected each setting once")
+            faults.append(f"{file}:{lines.get(key, 1)}: {key}: expected each setting once, this is given twice")
         if not isinstance(value, str):
             faults.append(f"{file}:{lines.get(key, 1)}: {key}: expected text in quotes")
         seen.add(key)

@@ -2,7 +2,7 @@
 
 Recovery must write the very bytes the connector would have written, so the text form of every column is fixed here:
 the key as it is, each header as the column's text, `timestamptz` as Debezium's ISO form in UTC with six digits of a
-second (none where they are zero). Header `id` comes first, then the placement list in its order; a null column is a
+second. Header `id` comes first, then the placement list in its order; a null column is a
 header with a null value.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from waybill.contracts.command import HEADERS
 from waybill.relay.core.connection import OutboxKind
 
-__all__ = ["LAYOUTS", "Layout", "column_text"]
+__all__ = ["LAYOUTS", "Layout", "column_text", "headers_of"]
 
 _INSTANTS: Final = frozenset({"issued_at", "expires_at"})
 
@@ -26,8 +26,8 @@ class Layout:
     key_column: str
     #: (column, header), in the order of the connector's placement list.
     headers: tuple[tuple[str, str], ...]
-    #: The column whose value order is promised within.
-    order_column: str
+    #: Whether its topics keep only the last record of a key.
+    is_compacted: bool
 
 
 LAYOUTS: Final[dict[OutboxKind, Layout]] = {
@@ -35,17 +35,17 @@ LAYOUTS: Final[dict[OutboxKind, Layout]] = {
         id_column="command_id",
         key_column="aggregate",
         headers=tuple((field.column, field.header) for field in HEADERS),
-        order_column="aggregate",
+        is_compacted=False,
     ),
-    OutboxKind.CONTROL: Layout(id_column="id", key_column="key", headers=(), order_column="key"),
+    OutboxKind.CONTROL: Layout(id_column="id", key_column="key", headers=(), is_compacted=True),
 }
 
 
 def column_text(column: str) -> str:
-    """Return the SQL expression for a column's header text."""
+    """Return the SQL expression for a column's header text, the outbox being `o`."""
     if column in _INSTANTS:
-        return f"""to_char({column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
-    return f"{column}::text"
+        return f"""to_char(o.{column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+    return f"o.{column}::text"
 
 
 def headers_of(layout: Layout, row_id: str, texts: Sequence[str | None]) -> tuple[tuple[str, bytes | None], ...]:
