@@ -40,8 +40,7 @@ class GroupOffsets:
     def commit(self, group: str, offsets: Mapping[Place, int], metadata: str = "") -> None:
         """Commit offsets for a group without members, each with the same metadata (at most 4,000 bytes)."""
         places = [
-            TopicPartition(topic, partition, offset, metadata or None)
-            for (topic, partition), offset in sorted(offsets.items())
+            TopicPartition(topic, partition, offset, metadata) for (topic, partition), offset in sorted(offsets.items())
         ]
         asked = [ConsumerGroupTopicPartitions(group, places)]
         futures = self._client.alter_consumer_group_offsets(asked, request_timeout=_TIMEOUT_S)
