@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "listen": ("waybill.cli.listen", "Run a listener alone."),
     "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
     "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),
+    "bench": ("waybill.cli.bench", "Measure relay, emit, deliver and latency."),
 }
 
 

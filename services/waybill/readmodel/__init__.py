@@ -17,8 +17,20 @@ what is next, who owns it and by when.
   then too: keep `commands` longer than you want to ask questions.
 """
 
-from waybill.readmodel.main import build_projector
+from waybill.readmodel.main import Places, build_projector, run
+from waybill.readmodel.projector import Settings
 from waybill.readmodel.query import DeliveryFilter, ReadModel
 from waybill.readmodel.store import MIGRATIONS, SCHEMA, PostgresStore, prepare
 
-__all__ = ["MIGRATIONS", "SCHEMA", "DeliveryFilter", "PostgresStore", "ReadModel", "build_projector", "prepare"]
+__all__ = [
+    "MIGRATIONS",
+    "SCHEMA",
+    "DeliveryFilter",
+    "Places",
+    "PostgresStore",
+    "ReadModel",
+    "Settings",
+    "build_projector",
+    "prepare",
+    "run",
+]

@@ -9,15 +9,15 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import FencedError, TransientError, UnavailableError
 from waybill.readmodel.core.fold import fold
-from waybill.readmodel.ports import Batch, Bounds, Decoder, RawRecord, Source, Store, TopicPartition
+from waybill.readmodel.ports import Batch, Bounds, Decoder, Positions, RawRecord, Source, Store, TopicPartition
 
-__all__ = ["Projector", "Settings"]
+__all__ = ["Projector", "Settings", "Watcher"]
 
 log = get_logger("read-model")
 
@@ -40,8 +40,25 @@ class Settings:
     give_up_s: float = 60.0
 
 
+class Watcher(Protocol):
+    """Who is told how the fold goes, on its own thread: metrics."""
+
+    def folded(self, records: int) -> None:
+        """Take note of records that were written."""
+        ...
+
+    def refreshed(
+        self, positions: Positions, tenants: Mapping[TopicPartition, str], bounds: Mapping[TopicPartition, Bounds]
+    ) -> None:
+        """Take note of where the fold stands and where the topics end; called every few seconds."""
+        ...
+
+
 class Projector:
     """Folds topics into rows until told to stop. One thread; not to be shared."""
+
+    #: Told about progress when somebody wants to know.
+    watcher: Watcher | None = None
 
     def __init__(self, source: Source, store: Store, decoder: Decoder, clock: Clock, settings: Settings) -> None:
         self._source, self._store, self._decoder, self._clock = source, store, decoder, clock
@@ -109,6 +126,8 @@ class Projector:
             self._aim(bounds)
             log.info("read_model.assigned", partitions=len(tenants), tenants=len(set(tenants.values())))
         self._source.show(self._positions, self._tenants)
+        if self.watcher is not None:
+            self.watcher.refreshed(self._positions, self._tenants, self._source.bounds(list(self._tenants)))
         self._refresh_at = self._clock.monotonic() + self._settings.refresh_s
 
     def _aim(self, bounds: Mapping[TopicPartition, Bounds]) -> None:
@@ -133,6 +152,8 @@ class Projector:
         self._store.apply(rows, self._positions, batch.reached, instants)
         self._positions |= batch.reached
         self.records += len(batch.records)
+        if self.watcher is not None:
+            self.watcher.folded(len(batch.records))
         if batch.records:
             log.debug("read_model.folded", records=len(batch.records), rows=len(rows))
 

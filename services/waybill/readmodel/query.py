@@ -89,6 +89,11 @@ GROUP BY d.tenant, d.destination, d.state
 ORDER BY d.tenant, d.destination, d.state
 """
 
+_OPEN_ANOMALIES: Final = """
+SELECT a.tenant, a.kind, count(*) AS anomalies FROM read.anomaly AS a
+WHERE a.resolved_at IS NULL GROUP BY a.tenant, a.kind ORDER BY a.tenant, a.kind
+"""
+
 _ANOMALIES: Final = """
 SELECT * FROM read.anomaly AS a
 WHERE (%(tenant)s::text IS NULL OR a.tenant = %(tenant)s)
@@ -172,6 +177,10 @@ class ReadModel:
                 "limit": wanted.limit,
             },
         )
+
+    def open_anomalies(self) -> Sequence[Row]:
+        """Return the number of anomalies nobody resolved, by tenant and kind."""
+        return self._rows(_OPEN_ANOMALIES, {})
 
     def positions(self, tenant: str | None = None) -> dict[tuple[str, int], tuple[int, datetime | None]]:
         """Return by topic and partition the next offset to fold and the time of the newest record folded."""
