@@ -1,6 +1,6 @@
 """The `process` back end: every service a plain process of this machine, started side by side.
 
-PostgreSQL with the registry behind it, and the brokers with Connect beside them, start at the same time; each is
+PostgreSQL with the registry behind it, and the brokers with Connect behind them, start at the same time; each is
 asked in its own protocol whether it is ready. A service that ends while it should start is reported with the last
 error of its log. Nothing is undone on failure: what runs is found again by the next `up` or ended by `down`.
 """
@@ -25,8 +25,8 @@ from waybill.kernel.errors import UnavailableError
 
 __all__ = ["ProcessBackend"]
 
-#: A service that is not ready by then will not be; four times what two busy cores were seen to need.
-READY_WITHIN_S: Final = 120.0
+#: A service that is not ready by then will not be; three times what cores shared by eight others were seen to need.
+READY_WITHIN_S: Final = 300.0
 ERROR_WORDS: Final = ("FATAL", "ERROR", "Exception", "error")
 
 
@@ -79,17 +79,26 @@ class ProcessBackend:
     def _roads(
         self, stack: Stack, services: Sequence[str], missing: Sequence[str], installed: plan.Installed | None
     ) -> list[Callable[[], None]]:
-        """Return what can be done side by side: database then registry; brokers; Connect."""
+        """Return what can be done side by side: the database, then the registry; the brokers, then Connect."""
         roads: list[Callable[[], None]] = []
         if "postgres" in services or "registry" in services:
             roads.append(lambda: self._database_road(stack, services, missing, installed))
-        if installed is not None:
-            roads += [
-                partial(self._java_road, stack, installed, service, service in missing)
-                for service in services
-                if service.startswith("kafka") or service == "connect"
-            ]
+        if installed is not None and any(service.startswith("kafka") or service == "connect" for service in services):
+            roads.append(lambda: self._kafka_road(stack, services, missing, installed))
         return roads
+
+    def _kafka_road(
+        self, stack: Stack, services: Sequence[str], missing: Sequence[str], installed: plan.Installed
+    ) -> None:
+        """Start all brokers at once, then Connect: started earlier it would only take their processors, and give up."""
+        brokers = [service for service in services if service.startswith("kafka")]
+        if brokers:
+            with ThreadPoolExecutor(len(brokers)) as pool:
+                road = partial(self._java_road, stack, installed)
+                for future in [pool.submit(road, broker, broker in missing) for broker in brokers]:
+                    future.result()
+        if "connect" in services and not self._gave_up.is_set():
+            self._java_road(stack, installed, "connect", "connect" in missing)
 
     def _database_road(
         self, stack: Stack, services: Sequence[str], missing: Sequence[str], installed: plan.Installed | None
@@ -99,7 +108,7 @@ class ProcessBackend:
             postgres.start(stack, cluster, self._log(stack, "postgres"))
         self._wait(stack, "postgres")
         postgres.prepare_roles(stack)
-        if installed is not None and "registry" in services:
+        if installed is not None and "registry" in services and not self._gave_up.is_set():
             self._java_road(stack, installed, "registry", "registry" in missing)
 
     def _java_road(self, stack: Stack, installed: plan.Installed, service: str, is_missing: bool) -> None:
