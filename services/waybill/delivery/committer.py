@@ -1,0 +1,257 @@
+"""The one place where Kafka learns anything: outcomes, states and offsets, one transaction per micro-batch.
+
+The loop collects what is to be written; a thread of its own runs the transactions, one at a time. Every
+transaction that writes anything for a partition also carries that partition's offset under the group metadata of
+its assignment, moved or not: that is the fence. A refused offset condemns its own partition only; the others are
+tried again without it, then it alone. The lease of a partition counts from the *start* of the last transaction
+that succeeded with its offset.
+
+What breaks otherwise: a transaction held open over an HTTP call hides everybody's results; one `send_offsets` for
+all partitions throws away the progress of those kept.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+from waybill.infra.kafka import (
+    OffsetMove,
+    OffsetRefusedError,
+    Outgoing,
+    ProducerLostError,
+    TransactionalProducer,
+    TransactionError,
+)
+from waybill.infra.log import get_logger
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import InvariantBroken
+
+__all__ = ["Committer", "Fenced", "Pace"]
+
+#: Waits after a failed transaction, seconds; the last repeats.
+_WAITS: Final = (0.02, 0.1, 0.5, 1.0)
+
+
+class Fenced(Protocol):
+    """One assigned partition, as the committer sees it."""
+
+    def offset_move(self) -> OffsetMove:
+        """Return the offset everything below which is settled, stored or not ours, with its proof of ownership."""
+        ...
+
+    def carried(self, started: float, move: OffsetMove) -> None:
+        """Learn that a transaction that began at `started` carried it."""
+        ...
+
+    def refused(self) -> None:
+        """Learn that the partition is not ours any more."""
+        ...
+
+
+class Entry(NamedTuple):
+    """Records of one partition that belong together."""
+
+    owner: Fenced
+    records: tuple[Outgoing, ...]
+    done: Callable[[], None] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How results are gathered into transactions."""
+
+    interval_s: float = 0.1
+    max_records: int = 2000
+
+
+@dataclass(slots=True)
+class _Part:
+    """One partition's share of a batch."""
+
+    owner: Fenced
+    move: OffsetMove
+    records: list[Outgoing] = field(default_factory=list)
+    done: list[Callable[[], None]] = field(default_factory=list)
+    #: Who waits for exactly this batch.
+    waiters: list[asyncio.Future[bool]] = field(default_factory=list)
+    started: float | None = None
+
+
+class Committer:
+    """Collects on the loop, commits on a thread."""
+
+    def __init__(
+        self,
+        make_producer: Callable[[], TransactionalProducer],
+        clock: Clock,
+        on_broken: Callable[[BaseException], None],
+        pace: Pace | None = None,
+    ) -> None:
+        """Take what it needs; `on_broken` is called on the loop when the thread ends by an error of ours."""
+        self._make_producer, self._clock, self._pace = make_producer, clock, pace or Pace()
+        self._on_broken = on_broken
+        self._log = get_logger("delivery")
+        self._loop = asyncio.get_running_loop()
+        self._entries: list[Entry] = []
+        self._count = 0
+        self._touched: dict[Fenced, None] = {}
+        self._waiters: dict[Fenced, list[asyncio.Future[bool]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._busy = False
+        self._urgent = False
+        self._closed = threading.Event()
+        self._queue: queue.SimpleQueue[list[_Part] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
+        #: Counts for metrics: transactions, records, seconds in transactions, failures.
+        self.transactions = 0
+        self.records = 0
+        self.seconds = 0.0
+        self.failures = 0
+        self.is_connected = False
+
+    def start(self) -> None:
+        """Start the thread; it connects by itself."""
+        self._thread.start()
+
+    async def close(self) -> None:
+        """End the thread after the batch under way; what was collected since is dropped."""
+        self._closed.set()
+        self._queue.put(None)
+        while self._thread.is_alive():  # noqa: ASYNC110 - a thread has no event to await
+            await asyncio.sleep(0.01)
+
+    # On the loop
+
+    def add(self, owner: Fenced, records: tuple[Outgoing, ...], done: Callable[[], None] | None = None) -> None:
+        """Write records of a partition with the next transaction; `done` is called once Kafka has them."""
+        self._entries.append(Entry(owner, records, done))
+        self._count += len(records)
+        if not self._busy and (self._timer is None or self._count >= self._pace.max_records):
+            self._arm()
+
+    def carry(self, owner: Fenced, *, at_once: bool = False) -> None:
+        """Carry a partition's offset with the next transaction although nothing is written for it."""
+        self._touched[owner] = None
+        self._urgent = self._urgent or at_once
+        if not self._busy:
+            self._arm()
+
+    async def carried(self, owner: Fenced, timeout_s: float) -> bool:
+        """Carry a partition's offset in a transaction of its own time; return whether that was accepted in time."""
+        future: asyncio.Future[bool] = self._loop.create_future()
+        self._waiters.setdefault(owner, []).append(future)
+        self.carry(owner, at_once=True)
+        try:
+            return await asyncio.wait_for(future, timeout_s)
+        except TimeoutError:
+            return False
+
+    def _arm(self) -> None:
+        if self._urgent or self._count >= self._pace.max_records:
+            self._flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(self._pace.interval_s, self._flush)
+
+    def _flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._busy or self._closed.is_set() or not (self._entries or self._touched):
+            return
+        parts: dict[Fenced, _Part] = {}
+        for owner, records, done in self._entries:
+            part = parts.get(owner)
+            if part is None:
+                part = parts[owner] = _Part(owner, owner.offset_move())
+            part.records.extend(records)
+            if done is not None:
+                part.done.append(done)
+        for owner in self._touched:
+            if owner not in parts:
+                parts[owner] = _Part(owner, owner.offset_move())
+        for owner, part in parts.items():
+            part.waiters = self._waiters.pop(owner, [])
+        self._entries, self._count, self._urgent = [], 0, False
+        self._touched = {}
+        self._busy = True
+        self._queue.put(list(parts.values()))
+
+    def _finish(self, parts: Sequence[_Part]) -> None:
+        self._busy = False
+        for part in parts:
+            accepted = part.started is not None
+            if part.started is not None:
+                part.owner.carried(part.started, part.move)
+                for done in part.done:
+                    done()
+            else:
+                part.owner.refused()
+            for waiter in part.waiters:
+                if not waiter.done():
+                    waiter.set_result(accepted)
+        if self._entries or self._touched:
+            self._arm()
+
+    # On the thread
+
+    def _work(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:
+            self._loop.call_soon_threadsafe(self._on_broken, error)
+            raise
+
+    def _serve(self) -> None:
+        producer: TransactionalProducer | None = None
+        while (parts := self._queue.get()) is not None:
+            producer = self._commit_all(producer, parts)
+            if self._closed.is_set():
+                break
+            self._loop.call_soon_threadsafe(self._finish, parts)
+        if producer is not None:
+            producer.close()
+
+    def _commit_all(self, producer: TransactionalProducer | None, parts: list[_Part]) -> TransactionalProducer | None:
+        """Commit every part that is still ours; those left without `started` are not."""
+        groups: list[list[_Part]] = [parts]
+        failures = 0
+        while groups and not self._closed.is_set():
+            group = groups[0]
+            try:
+                producer = producer or self._connect()
+                self._commit(producer, group)
+            except OffsetRefusedError as refused:
+                groups.pop(0)
+                if len(group) > 1:  # the others first, then the refused one alone
+                    rest = [part for index, part in enumerate(group) if index != refused.index]
+                    groups[0:0] = [rest, [group[refused.index]]]
+            except (TransactionError, ProducerLostError) as error:
+                if isinstance(error, ProducerLostError):
+                    self.is_connected, producer = False, None
+                self.failures += 1
+                self._log.warning("transaction.failed", reason=str(error), partitions=len(group))
+                self._closed.wait(_WAITS[min(failures, len(_WAITS) - 1)])
+                failures += 1
+            else:
+                groups.pop(0)
+        return producer
+
+    def _connect(self) -> TransactionalProducer:
+        producer = self._make_producer()
+        self.is_connected = True
+        return producer
+
+    def _commit(self, producer: TransactionalProducer, group: Sequence[_Part]) -> None:
+        started = self._clock.monotonic()
+        records = [record for part in group for record in part.records]
+        producer.commit(records, [part.move for part in group])
+        for part in group:
+            if part.started is not None:
+                raise InvariantBroken("a partition was carried twice by one batch")
+            part.started = started
+        self.transactions += 1
+        self.records += len(records)
+        self.seconds += self._clock.monotonic() - started

@@ -1,0 +1,1 @@
+"""The decisions of the delivery worker: lanes, retries, classification, positions. No I/O, no clock, no chance."""

@@ -1,0 +1,110 @@
+"""What an HTTP answer proves: a receipt, a status, a refusal with a code, or nothing."""
+
+import json
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+from uuid import UUID
+
+from waybill.contracts.codes import ErrorCode, Phase
+from waybill.contracts.fabric import Proof
+from waybill.contracts.problem import parse_problem
+from waybill.contracts.receipt import ReceiptStatus, parse_receipt
+from waybill.delivery.core.classify import Proven, Verdict, judge_problem, judge_status
+from waybill.kernel.errors import ContractError
+from waybill.kernel.ids import DeliveryId
+
+__all__ = ["judge_answer", "retry_after_s"]
+
+#: A wish longer than this is cut: the expiry of the command decides anyway.
+MAX_RETRY_AFTER_S: Final = 86_400.0
+_ACCEPTED: Final = 202
+
+
+def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wait_s: float | None) -> Verdict:
+    """Judge a whole answer to one attempt.
+
+    Args:
+        status: as it came; redirects are answers like any other.
+        body: as it came, up to the client's limit.
+        delivery_id: a receipt that speaks of another one proves nothing here.
+        proof: what closes a delivery at this destination.
+        wait_s: what `Retry-After` asked for, in seconds.
+    """
+    if not 200 <= status < 300 or status == _ACCEPTED:
+        problem = parse_problem(body, status) if body else None
+        if problem is None:
+            return judge_status(status, retry_after_s=wait_s)
+        return judge_problem(problem, retry_after_s=wait_s)
+    if proof is Proof.STATUS:
+        return Verdict(code=None, phase=Phase.AFTER_SENDING, http_status=status)
+    proven = _quick(body, delivery_id)
+    if proven is not None:
+        return Verdict(code=None, phase=Phase.AFTER_SENDING, http_status=status, proven=proven)
+    return _judge_receipt(status, body, delivery_id)
+
+
+def _quick(body: bytes, delivery_id: str) -> Proven | None:
+    """Read a complete receipt of the plain kind; None sends it the careful way, which also says what is wrong."""
+    try:
+        found = json.loads(body)
+        if found["status"] != "done" or found.get("delivery_id", delivery_id) != delivery_id or len(body) > 4096:
+            return None
+        version, evidence = found["source_version"], found["evidence"]
+        count, digest = found.get("count"), found.get("digest")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    if type(version) is not str or type(evidence) is not str or not version or not evidence:
+        return None
+    if (digest is not None and type(digest) is not str) or (count is None and not digest):
+        return None
+    if count is not None and (type(count) is not int or not 0 <= count < 2**63):
+        return None
+    return Proven(status="done", source_version=version, count=count, digest=digest, evidence=evidence)
+
+
+def _judge_receipt(status: int, body: bytes, delivery_id: str) -> Verdict:
+    try:
+        receipt = parse_receipt(body)
+    except ContractError:
+        return judge_status(status, detail="receipt_unreadable")
+    proven = Proven(
+        status=receipt.status.value if receipt.status else None,
+        source_version=receipt.source_version,
+        count=receipt.count,
+        digest=receipt.digest,
+        evidence=receipt.evidence,
+    )
+    if not receipt.speaks_of(DeliveryId(UUID(delivery_id))):
+        return judge_status(status, detail="receipt_of_another_delivery")
+    missing = receipt.missing()
+    if missing:
+        verdict = judge_status(status, detail=f"receipt_without_{missing[0]}")
+    elif receipt.status is ReceiptStatus.PARTIAL:
+        return Verdict(
+            code=ErrorCode.PARTIAL_SOURCE,
+            phase=Phase.AFTER_SENDING,
+            detail="partial",
+            may_have_acted=True,
+            http_status=status,
+            proven=proven,
+        )
+    else:
+        return Verdict(code=None, phase=Phase.AFTER_SENDING, http_status=status, proven=proven)
+    return verdict
+
+
+def retry_after_s(text: str | None, now: datetime) -> float | None:
+    """Read `Retry-After`, seconds or a date, into seconds from now; None when absent or unreadable."""
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), MAX_RETRY_AFTER_S)
+    try:
+        instant = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if instant.tzinfo is None:
+        instant = instant.replace(tzinfo=UTC)
+    return min(max((instant - now).total_seconds(), 0.0), MAX_RETRY_AFTER_S)

@@ -1,0 +1,317 @@
+"""Lanes: what one owner holds of one partition, and in which order it may act on it.
+
+A lane is one live aggregate. It works on one delivery at a time, its *head*; the others wait behind it, in memory
+while the lane is on the happy path, in rows once anything of the aggregate became one. The shell asks what is
+ready, reports what happened, and learns which offset may be committed.
+
+Invariants (properties of `tests/unit/delivery`):
+
+- I1: `base()` never passes a record that is not settled, stored as a row, or another destination's;
+- I2: an aggregate has at most one head;
+- I3: heads follow the order of the records, or of the sequences once they come from rows;
+- I5: `records` and `size` count everything held in memory, and `is_over` says when to stop reading;
+- I10: a lane that works from memory has no blocking row, counted from the moment its write starts.
+
+Nothing here infers anything from holes between offsets: control records make holes.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.command import Command
+from waybill.contracts.states import State
+from waybill.kernel.errors import InvariantBroken
+
+__all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "PartitionLanes"]
+
+#: A blocking row in one of these is moved by people only.
+HALTING: Final = frozenset({State.AMBIGUOUS, State.FAILED, State.EXCEPTION, State.DEAD_LETTER})
+
+
+class Held(StrEnum):
+    """Where a delivery is remembered."""
+
+    #: In this process only; its offset is not done.
+    MEMORY = "memory"
+    #: A row is being written; from here on it settles only through the row.
+    WRITING = "writing"
+    #: A row holds it; its offset is done.
+    ROW = "row"
+    #: The row of an earlier record of the same delivery holds it: what is left of this one is one audited try.
+    REPEAT = "repeat"
+
+
+class Limits:
+    """How much one partition may hold in memory before it stops reading; reading resumes at half."""
+
+    __slots__ = ("max_bytes", "max_records")
+
+    def __init__(self, max_records: int = 4000, max_bytes: int = 32 * 1024 * 1024) -> None:
+        self.max_records = max_records
+        self.max_bytes = max_bytes
+
+
+class Item:
+    """One delivery this owner holds: read from the topic, or loaded from its row."""
+
+    __slots__ = (
+        "aggregate",
+        "attempts",
+        "code",
+        "command",
+        "command_id",
+        "delivery_id",
+        "detail",
+        "expires_at",
+        "headers",
+        "held",
+        "key",
+        "may_have_acted",
+        "next_due",
+        "offset",
+        "pending",
+        "poison",
+        "sent",
+        "sequence",
+        "size",
+        "started",
+        "state",
+        "value",
+        "version",
+    )
+
+    def __init__(
+        self,
+        offset: int,
+        aggregate: str,
+        sequence: int,
+        record: tuple[bytes | None, list[tuple[str, bytes | None]], bytes | None],
+    ) -> None:
+        self.offset = offset
+        self.aggregate = aggregate
+        self.sequence = sequence
+        self.key, self.headers, self.value = record
+        #: Bytes it is counted with: the value and a flat allowance for headers and objects.
+        self.size = len(self.value or b"") + 2048
+        self.held = Held.MEMORY
+        self.state = State.QUEUED
+        self.version = 0
+        self.attempts = 0
+        self.sent = False
+        self.may_have_acted = False
+        #: Not before this instant; None is at once.
+        self.next_due: datetime | None = None
+        #: Boot-time seconds at which the attempt in flight began; None when none is.
+        self.started: float | None = None
+        # Filled when the record is first looked into.
+        self.command: Command | None = None
+        self.delivery_id: str | None = None
+        self.command_id: str | None = None
+        self.expires_at: datetime | None = None
+        #: Why the record can never be sent; None when it can.
+        self.poison: str | None = None
+        # Why the last move happened, and what Kafka does not have of it yet.
+        self.code: ErrorCode | None = None
+        self.detail: str | None = None
+        self.pending: tuple[bytes, bytes, bytes | None] | None = None
+
+
+class Lane:
+    """One live aggregate."""
+
+    __slots__ = ("aggregate", "feed", "halted", "head", "loading", "rows", "waiting", "writing")
+
+    def __init__(self, aggregate: str) -> None:
+        self.aggregate = aggregate
+        #: What the lane works on: ready, waiting for its time, in flight, or being recorded.
+        self.head: Item | None = None
+        #: In memory, in the order of the records.
+        self.waiting: deque[Item] = deque()
+        #: Loaded rows, in the order of sequences.
+        self.feed: deque[Item] = deque()
+        #: Blocking rows, counted from the moment their write starts.
+        self.rows = 0
+        #: Rows whose write has not ended.
+        self.writing = 0
+        self.loading = False
+        self.halted = False
+
+
+class PartitionLanes:
+    """All lanes of one partition. Single-threaded: its owner's loop is the only caller."""
+
+    __slots__ = ("_limits", "_outstanding", "lanes", "loads", "position", "ready", "records", "size")
+
+    def __init__(self, position: int, limits: Limits) -> None:
+        #: The offset after the last record seen, ours or not.
+        self.position = position
+        self._limits = limits
+        self._outstanding: dict[int, Item] = {}
+        self.lanes: dict[str, Lane] = {}
+        #: Lanes whose head may be dispatched; the shell empties it.
+        self.ready: deque[Lane] = deque()
+        #: Lanes that need their next rows; the shell empties it.
+        self.loads: list[Lane] = []
+        self.records = 0
+        self.size = 0
+
+    # What may be committed, what may be read
+
+    def base(self) -> int:
+        """Return the offset to commit: every record below it is settled, stored or not ours."""
+        return next(iter(self._outstanding), self.position)
+
+    @property
+    def unsettled(self) -> int:
+        """How many records read here are neither settled nor stored."""
+        return len(self._outstanding)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether reading must stop."""
+        return self.records >= self._limits.max_records or self.size >= self._limits.max_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether reading may resume."""
+        return self.records * 2 <= self._limits.max_records and self.size * 2 <= self._limits.max_bytes
+
+    # Records
+
+    def admit(self, item: Item, *, is_known: bool = False) -> Sequence[Item]:
+        """Take one of our records, in offset order; return what must become rows now, oldest first.
+
+        Args:
+            item: read from the topic.
+            is_known: a row of this delivery may exist already: it goes the way of the rows, where a conflict
+                says that it is a repeat.
+        """
+        self._outstanding[item.offset] = item
+        self._hold(item)
+        lane = self.lanes.get(item.aggregate)
+        if lane is None:
+            lane = self.lanes[item.aggregate] = Lane(item.aggregate)
+        elif lane.rows:
+            self._begin_write(lane, item)
+            return (item,)
+        lane.waiting.append(item)
+        if is_known:
+            return self.to_rows(lane)
+        if lane.head is None:
+            self.wake(lane)
+        return ()
+
+    def wake(self, lane: Lane) -> None:
+        """Give an idle lane its next head, ask for its next rows, or forget it."""
+        if lane.head is not None or lane.halted or lane.loading:
+            return
+        if lane.rows:
+            if lane.feed:
+                lane.head = lane.feed.popleft()
+                self.ready.append(lane)
+            elif not lane.writing:
+                lane.loading = True
+                self.loads.append(lane)
+        elif lane.waiting:
+            lane.head = lane.waiting.popleft()
+            self.ready.append(lane)
+        else:
+            self.lanes.pop(lane.aggregate, None)
+
+    def settle(self, lane: Lane, item: Item) -> None:
+        """Finish the head of a lane that works from memory: nothing is left to remember of it."""
+        if lane.head is not item or item.held is not Held.MEMORY:
+            raise InvariantBroken("settled a delivery that is not the head in memory")
+        lane.head = None
+        del self._outstanding[item.offset]
+        self._release(item)
+        self.wake(lane)
+
+    # Rows
+
+    def to_rows(self, lane: Lane) -> Sequence[Item]:
+        """Turn everything a lane holds in memory into rows to be written, oldest first; it then feeds from rows."""
+        items = [lane.head] if lane.head is not None and lane.head.held is Held.MEMORY else []
+        items.extend(lane.waiting)
+        lane.waiting.clear()
+        for item in items:
+            self._begin_write(lane, item)
+        return items
+
+    def stored(self, lane: Lane, item: Item, *, is_repeat: bool) -> None:
+        """Learn that a row's write ended: its offset is done. A repeat made no row: another record's holds it."""
+        if item.held is not Held.WRITING:
+            raise InvariantBroken("stored a delivery whose write had not begun")
+        item.held = Held.REPEAT if is_repeat else Held.ROW
+        lane.writing -= 1
+        lane.rows -= is_repeat
+        del self._outstanding[item.offset]
+        if lane.head is not item:
+            self._release(item)
+        self.wake(lane)
+
+    def fed(self, lane: Lane, items: Iterable[Item], *, halted: bool) -> None:
+        """Learn a lane's next rows in the order of sequences; none and not halted: no blocking row is left."""
+        lane.loading = False
+        for item in items:
+            item.held = Held.ROW
+            self._hold(item)
+            lane.feed.append(item)
+        if not lane.feed:
+            lane.halted = halted
+            if not halted:
+                # Whatever was appended while the rows were read is counted in `writing`.
+                lane.rows = lane.writing
+        self.wake(lane)
+
+    def adopt(self, aggregate: str, rows: int) -> None:
+        """Take over an aggregate that has blocking rows."""
+        lane = self.lanes[aggregate] = Lane(aggregate)
+        lane.rows = rows
+        self.wake(lane)
+
+    def row_closed(self, lane: Lane, item: Item) -> None:
+        """Learn that the head's row blocks no longer."""
+        self._drop_head(lane, item)
+        lane.rows -= 1
+        self.wake(lane)
+
+    def repeat_done(self, lane: Lane, item: Item) -> None:
+        """Finish a head that turned out to be a repeat while it was worked on."""
+        if lane.head is not item or item.held is not Held.REPEAT:
+            raise InvariantBroken("finished a repeat that is not the head")
+        lane.head = None
+        self._release(item)
+        self.wake(lane)
+
+    def row_halted(self, lane: Lane, item: Item) -> None:
+        """Learn that the head's row waits for people: so does the lane."""
+        self._drop_head(lane, item)
+        lane.halted = True
+        while lane.feed:
+            self._release(lane.feed.popleft())
+
+    # Private
+
+    def _begin_write(self, lane: Lane, item: Item) -> None:
+        item.held = Held.WRITING
+        lane.rows += 1
+        lane.writing += 1
+
+    def _drop_head(self, lane: Lane, item: Item) -> None:
+        if lane.head is not item or item.held is not Held.ROW:
+            raise InvariantBroken("moved a row that is not the head")
+        lane.head = None
+        self._release(item)
+
+    def _hold(self, item: Item) -> None:
+        self.records += 1
+        self.size += item.size
+
+    def _release(self, item: Item) -> None:
+        self.records -= 1
+        self.size -= item.size

@@ -1,0 +1,93 @@
+"""Whose record it is, and what it is when it cannot be read.
+
+Two headers alone decide: the aggregate (the key) and the destination → sequence map. What they name takes its
+number at every destination, readable or not; what they do not even name is intake's (DC-22).
+"""
+
+import uuid
+from datetime import datetime
+from typing import Final
+
+from waybill.contracts.command import Command, parse_command, peek
+from waybill.contracts.envelope import delivery_id_text
+from waybill.delivery.core.lanes import Item
+from waybill.kernel.clock import parse_instant
+from waybill.kernel.errors import ContractError
+from waybill.kernel.ids import CommandId, DestinationName
+
+__all__ = ["Claim", "identify", "record_id"]
+
+_SEQUENCES: Final = "ce_sequences"
+Headers = list[tuple[str, bytes | None]]
+
+
+class Claim:
+    """Answers for one destination whether a record names it."""
+
+    __slots__ = ("_destination", "_needle")
+
+    def __init__(self, destination: str) -> None:
+        self._destination = DestinationName(destination)
+        self._needle = f'"{destination}"'.encode()
+
+    def of(self, key: bytes | None, headers: Headers) -> tuple[str, int] | None:
+        """Return aggregate and sequence when the record is this destination's."""
+        raw = next((content for name, content in headers if name == _SEQUENCES), None)
+        # A name may hide behind JSON escapes: only the parser knows then.
+        if raw is None or (self._needle not in raw and b"\\" not in raw):
+            return None
+        try:
+            seen = peek(key, headers)
+        except ContractError:
+            return None
+        sequence = seen.sequences.get(self._destination)
+        return None if sequence is None else (seen.aggregate, sequence)
+
+
+def record_id(topic: str, partition: int, offset: int) -> uuid.UUID:
+    """Return the identity of a record whose command id cannot be read: its place."""
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"waybill:record/{topic}/{partition}/{offset}")
+
+
+def identify(item: Item, *, tenant: str, destination: str, topic: str, partition: int) -> None:
+    """Look into a record once: its command and ids, or why it can never be sent."""
+    if item.delivery_id is not None:
+        return
+    try:
+        command = parse_command(item.key, item.headers, item.value)
+    except ContractError as error:
+        item.poison = str(error)
+        command_id = _readable_id(item.headers) or CommandId(record_id(topic, partition, item.offset))
+        item.expires_at = item.expires_at or _readable_expiry(item.headers)
+    else:
+        _accept(item, command, tenant)
+        command_id = command.command_id
+    item.command_id = str(command_id)
+    item.delivery_id = delivery_id_text(command_id, DestinationName(destination))
+
+
+def _accept(item: Item, command: Command, tenant: str) -> None:
+    if command.tenant != tenant:
+        item.poison = "header ce_tenant names another tenant than the topic"
+    item.command = command
+    item.expires_at = command.expires_at
+
+
+def _readable_id(headers: Headers) -> CommandId | None:
+    for name, raw in headers:
+        if name == "ce_id" and raw is not None:
+            try:
+                return CommandId(uuid.UUID(raw.decode()))
+            except ValueError:
+                return None
+    return None
+
+
+def _readable_expiry(headers: Headers) -> datetime | None:
+    for name, raw in headers:
+        if name == "ce_expiresat" and raw is not None:
+            try:
+                return parse_instant(raw.decode())
+            except ValueError:
+                return None
+    return None

@@ -1,0 +1,102 @@
+"""What the owners of partitions share, and what they are to each other: the seams inside the component."""
+
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from waybill.delivery.committer import Committer, Fenced
+from waybill.delivery.core.classify import Verdict
+from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
+from waybill.delivery.core.records import Place, Try
+from waybill.delivery.rows import RowTools
+from waybill.delivery.sender import Target
+from waybill.delivery.store import Owned
+from waybill.kernel.ids import Tenant
+
+__all__ = ["Desk", "Given", "Owner"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """An assignment, as the reader's thread captured it."""
+
+    partition: int
+    group_metadata: object
+    epoch: uuid.UUID
+    #: Boot-time seconds.
+    assigned_at: float
+
+
+class Owner(Fenced, Protocol):
+    """The owner of one partition, as its settler and its destination see it."""
+
+    partition: int
+    owned: Owned
+    place: Place
+    lanes: PartitionLanes
+    #: Somebody else's, or nobody's: results are dropped.
+    gone: bool
+    #: Attempts under way.
+    inflight: int
+
+    def next(self, lane: Lane) -> Item | None:
+        """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
+        ...
+
+    def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
+        """Record what an attempt came to and move on."""
+        ...
+
+    def poisoned(self, lane: Lane, item: Item) -> None:
+        """End a delivery that can never be sent."""
+        ...
+
+    def slow(self, lane: Lane, item: Item, deadline: datetime) -> None:
+        """Give an attempt that takes long its row while it is in flight."""
+        ...
+
+    def pump(self) -> None:
+        """Pass on what the lanes made ready or want to read."""
+        ...
+
+    def remember(self, delivery_id: str) -> None:
+        """Know from now on that a row of this delivery exists."""
+        ...
+
+
+class Desk(Protocol):
+    """What a destination does for the owners of its partitions."""
+
+    tenant: Tenant
+    target: Target
+    committer: Committer
+    tools: RowTools
+    limits: Limits
+    worker: str
+    #: Aggregates with an attempt of a former owner in this process.
+    ghosts: dict[str, int]
+
+    def offer(self, owner: Owner, lane: Lane) -> None:
+        """Put a lane in the queue of those that may be attempted."""
+        ...
+
+    def later(self, due: datetime, owner: Owner, lane: Lane) -> None:
+        """Offer a lane again at an instant."""
+        ...
+
+    def hold_reading(self, owner: Owner, *, hold: bool) -> None:
+        """Pause or resume reading its partition."""
+        ...
+
+    async def committed(self, partition: int) -> tuple[int, str | None] | None:
+        """Return the group's committed offset and metadata."""
+        ...
+
+    def count(self, owner: Owner, verdict: Verdict, item: Item) -> None:
+        """Count one attempt."""
+        ...
+
+    def lost(self, owner: Owner) -> None:
+        """Learn that somebody else owns the partition."""
+        ...

@@ -1,0 +1,241 @@
+"""One destination in this process: its consumer group, the owners of its partitions, its senders."""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from waybill.contracts.names import commands_topic, delivery_group
+from waybill.delivery.actor import Claimed, NotTakenError, PartitionActor
+from waybill.delivery.committer import Committer
+from waybill.delivery.core.classify import Verdict
+from waybill.delivery.core.lanes import Item, Lane, Limits
+from waybill.delivery.core.ownership import Claim
+from waybill.delivery.desk import Given, Owner
+from waybill.delivery.reader import ReaderThread
+from waybill.delivery.rows import RowTools
+from waybill.delivery.sender import Target
+from waybill.delivery.senders import Senders
+from waybill.infra.kafka import GroupReader, Listener, Record
+from waybill.infra.log import get_logger, is_debug
+from waybill.kernel.errors import ContractError, TransientError
+
+__all__ = ["DestinationGroup", "GroupSettings"]
+
+_RETAKE_S: Final = (0.2, 0.5, 1.0, 2.0)
+_NOT_TAKEN_S: Final = 5.0
+_COMMITTED_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """What all groups of a worker share."""
+
+    bootstrap: str
+    worker: str
+    limits: Limits
+    #: Seconds that attempts may take to end when a partition is given back.
+    drain_s: float = 5.0
+
+
+class DestinationGroup:
+    """A destination's deliveries in this process."""
+
+    def __init__(self, target: Target, committer: Committer, tools: RowTools, settings: GroupSettings) -> None:
+        self.target, self.committer, self.tools = target, committer, tools
+        self.tenant = target.config.tenant
+        self.name = delivery_group(target.config.tenant, target.name)
+        self.limits, self.worker = settings.limits, settings.worker
+        self.senders = Senders(self, tools.clock)
+        self.ghosts = self.senders.ghosts
+        self.actors: dict[int, PartitionActor] = {}
+        #: Attempts that ended by result, `ok` or an error code, since the process began.
+        self.counts: Counter[str] = Counter()
+        #: Why it cannot work, in words for people; None while it can.
+        self.problem: str | None = None
+        self.has_ended = asyncio.Event()
+        self._settings = settings
+        self._claim = Claim(target.name)
+        self._takers: set[asyncio.Task[None]] = set()
+        self._log = get_logger("delivery").bind(tenant=self.tenant, destination=target.name)
+        self._reader = ReaderThread(self._make_reader, self, self.name)
+
+    def start(self) -> None:
+        """Join the group and start sending."""
+        self.senders.resize()
+        self._reader.start()
+
+    async def stop(self) -> None:
+        """Drain, give everything back, leave the group."""
+        await self._reader.stop()
+        for task in self._takers:
+            task.cancel()
+        await asyncio.gather(self.senders.stop(), *self._takers, return_exceptions=True)
+
+    def retarget(self, target: Target) -> None:
+        """Use another configuration from the next attempt on."""
+        self.target = target
+        self.senders.resize()
+
+    def tick(self) -> None:
+        """Do what time asks for; called some twenty times a second."""
+        mono = self.tools.clock.monotonic()
+        self.senders.tick(self.tools.clock.now(), mono)
+        for actor in list(self.actors.values()):
+            actor.tick(mono)
+
+    def _make_reader(self, listener: Listener) -> GroupReader:
+        return GroupReader(self._settings.bootstrap, self.name, commands_topic(self.target.config.tenant), listener)
+
+    # Receiver: what the reader tells
+
+    def assign(self, partition: int, group_metadata: object) -> PartitionActor:
+        """Make the owner of a partition, on the reader's thread."""
+        given = Given(
+            partition=partition,
+            group_metadata=group_metadata,
+            epoch=uuid.uuid4(),
+            assigned_at=self.tools.clock.monotonic(),
+        )
+        return PartitionActor(self, given)
+
+    def select(self, records: Sequence[Record]) -> list[tuple[int, Sequence[Any], int]]:
+        """Pick out the records that name this destination."""
+        chosen: dict[int, list[Claimed]] = {}
+        positions: dict[int, int] = {}
+        claim = self._claim.of
+        for record in records:
+            partition = record[0]
+            if partition not in positions:
+                chosen[partition] = []
+            positions[partition] = record[1] + 1
+            mine = claim(record[2], record[3])
+            if mine is not None:
+                chosen[partition].append((record, mine[0], mine[1]))
+        return [(partition, chosen[partition], position) for partition, position in positions.items()]
+
+    def assigned(self, owner: PartitionActor) -> None:
+        """Start to take a partition."""
+        self.actors[owner.partition] = owner
+        self._spawn(self._take(owner))
+
+    def accept(self, batches: list[tuple[PartitionActor, Sequence[Claimed], int]]) -> None:
+        """Pass on what was read."""
+        for actor, claimed, position in batches:
+            actor.accept(claimed, position)
+
+    async def give_back(self, owners: Sequence[PartitionActor]) -> None:
+        """Finish with partitions side by side."""
+        await asyncio.gather(*(owner.give_back(self._settings.drain_s) for owner in owners))
+        self._forget(owners)
+
+    def dropped(self, owners: Sequence[PartitionActor]) -> None:
+        """Forget partitions that belong to somebody else."""
+        for owner in owners:
+            owner.drop()
+        self._forget(owners)
+
+    def ended(self, error: BaseException | None) -> None:
+        """Note that the group is left; whoever runs it starts another."""
+        if error is not None:
+            self.problem = str(error)
+            self._log.error("group.ended", reason=str(error), error=type(error).__name__)
+        self.dropped(list(self.actors.values()))
+        self.has_ended.set()
+
+    def _forget(self, owners: Sequence[PartitionActor]) -> None:
+        for owner in owners:
+            if self.actors.get(owner.partition) is owner:
+                del self.actors[owner.partition]
+
+    async def _take(self, actor: PartitionActor) -> None:
+        failures = 0
+        while not actor.gone:
+            try:
+                await actor.take()
+            except TransientError as error:
+                self._log.info("partition.waiting", partition=actor.partition, reason=str(error))
+                await asyncio.sleep(_RETAKE_S[min(failures, len(_RETAKE_S) - 1)])
+                failures += 1
+            except (NotTakenError, ContractError) as error:
+                self.problem = str(error)
+                self._log.error("partition.not_taken", partition=actor.partition, reason=str(error))
+                await asyncio.sleep(_NOT_TAKEN_S)
+            else:
+                self.problem = None
+                self._reader.tell(_resuming(actor))
+                return
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._takers.add(task)
+        task.add_done_callback(self._taken)
+
+    def _taken(self, task: "asyncio.Task[None]") -> None:
+        self._takers.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler({"message": "a takeover ended", "exception": error, "task": task})
+
+    # Desk: what the owners of partitions ask for
+
+    def offer(self, owner: Owner, lane: Lane) -> None:
+        """Put a lane in the queue of those that may be attempted."""
+        self.senders.offer(owner, lane)
+
+    def later(self, due: datetime, owner: Owner, lane: Lane) -> None:
+        """Offer a lane again at an instant."""
+        self.senders.later(due, owner, lane)
+
+    def hold_reading(self, owner: Owner, *, hold: bool) -> None:
+        """Pause or resume a partition."""
+        self._reader.tell(_pausing(owner) if hold else _resuming(owner))
+
+    async def committed(self, partition: int) -> tuple[int, str | None] | None:
+        """Ask the brokers; waits for open transactions on the offset."""
+        return await self._reader.ask(lambda reader: reader.committed(partition, _COMMITTED_S))
+
+    def count(self, owner: Owner, verdict: Verdict, item: Item) -> None:
+        """Count an attempt; one that did not end well is an event of its own."""
+        self.counts[verdict.code.value if verdict.code else "ok"] += 1
+        if verdict.code is not None:
+            self._log.info("delivery.attempted", **_wide(owner, verdict, item))
+        elif is_debug():
+            self._log.debug("delivery.attempted", **_wide(owner, verdict, item))
+
+    def lost(self, owner: Owner) -> None:
+        """Take a partition again that the broker says is another's while the assignment still holds it."""
+        if self.actors.get(owner.partition) is owner:
+            self._reader.tell(lambda reader: self._reader.reassign(owner.partition, reader))
+
+
+def _resuming(owner: Owner) -> Callable[[GroupReader], None]:
+    def errand(reader: GroupReader) -> None:
+        if not owner.gone:
+            reader.resume(owner.partition)
+
+    return errand
+
+
+def _pausing(owner: Owner) -> Callable[[GroupReader], None]:
+    def errand(reader: GroupReader) -> None:
+        if not owner.gone:
+            reader.pause(owner.partition)
+
+    return errand
+
+
+def _wide(owner: Owner, verdict: Verdict, item: Item) -> dict[str, object]:
+    return {
+        "delivery_id": item.delivery_id,
+        "partition": owner.partition,
+        "offset": item.offset,
+        "sequence": item.sequence,
+        "attempt": item.attempts + 1,
+        "code": verdict.code.value if verdict.code else None,
+        "detail": verdict.detail,
+        "phase": verdict.phase.value,
+        "http_status": verdict.http_status,
+    }

@@ -1,0 +1,151 @@
+"""Putting a worker together from addresses: the composition root of the component."""
+
+import fcntl
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, schema_text
+from waybill.contracts.fabric import DestinationConfig, SecretRef
+from waybill.crypto.signing import Signer, load_signer
+from waybill.delivery.core.records import SchemaIds
+from waybill.delivery.failpoints import from_environment
+from waybill.delivery.ports import ConfigSource
+from waybill.delivery.store import TaskStore
+from waybill.delivery.worker import Worker, WorkerParts, WorkerSettings
+from waybill.fabric.follow import ConfigFollower
+from waybill.infra.addresses import Addresses
+from waybill.infra.clock import SystemClock
+from waybill.infra.metrics import MetricsServer
+from waybill.infra.registry import Registry
+from waybill.infra.runner import run_until_stopped
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import ConfigError, UnavailableError
+from waybill.kernel.ids import Tenant
+
+__all__ = ["KeyFiles", "RunOptions", "hold_slot", "make_worker", "read_schema_ids", "run"]
+
+_MAX_SLOTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What the command line says."""
+
+    tenant: str | None = None
+    destination: str | None = None
+    #: Port of `/metrics`; 0 takes a free one, None serves nothing.
+    metrics_port: int | None = None
+    #: Name of the slot; None takes the first free one of this host.
+    slot: str | None = None
+
+
+class KeyFiles:
+    """Signers from a folder of key files and from where secrets are kept."""
+
+    def __init__(self, keys_dir: Path, environ: Mapping[str, str]) -> None:
+        self._keys_dir, self._environ = keys_dir, environ
+
+    def signer(self, destination: DestinationConfig) -> Signer:
+        """Return the signer of a destination, read anew.
+
+        Raises:
+            ConfigError: no usable key or secret; says what to do.
+        """
+        secret = self._secret(destination.hmac_secret) if destination.hmac_secret else None
+        return load_signer(self._keys_dir, Tenant(destination.tenant), secret)
+
+    def _secret(self, place: SecretRef) -> str:
+        if place.env is not None:
+            found = self._environ.get(place.env)
+            if not found:
+                raise ConfigError(f"the shared secret should be in the variable {place.env}: it is not set")
+            return found
+        try:
+            return Path(place.file or "").read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ConfigError(f"the shared secret should be in the file {place.file}: {error.strerror}") from error
+
+
+def read_schema_ids(registry: Registry) -> SchemaIds:
+    """Ask the registry for the ids of the records a worker writes.
+
+    Raises:
+        ConfigError: one is not registered; names the command that does it.
+        UnavailableError: the registry does not answer.
+    """
+    ids = {
+        name: registry.schema_id(f"waybill.{name}", schema_text(name)) for name in (OUTCOME, TASK_STATE, DEAD_LETTER)
+    }
+    return SchemaIds(outcome=ids[OUTCOME], task_state=ids[TASK_STATE], dead_letter=ids[DEAD_LETTER])
+
+
+@contextmanager
+def hold_slot(folder: Path, wanted: str | None = None) -> Iterator[str]:
+    """Hold a slot name nobody else on this host holds; a killed process frees its own, and the next takes it over.
+
+    Raises:
+        UnavailableError: the wanted slot, or every slot, is held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    host = socket.gethostname()
+    for name in [wanted] if wanted else [f"{host}-{number}" for number in range(_MAX_SLOTS)]:
+        descriptor = os.open(folder / f"{name}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            continue
+        try:
+            yield name
+        finally:
+            os.close(descriptor)
+        return
+    raise UnavailableError(f"worker slot {wanted or 'of this host'} is taken: another worker runs here; choose --slot")
+
+
+def make_worker(
+    addresses: Addresses, settings: WorkerSettings, config: ConfigSource, environ: Mapping[str, str], clock: Clock
+) -> Worker:
+    """Build a worker on real adapters; nothing is started."""
+    parts = WorkerParts(
+        config=config,
+        signers=KeyFiles(Path(addresses.need("keys_dir")), environ),
+        store=TaskStore(addresses.need("control_dsn")),
+        schema_ids=read_schema_ids(Registry(addresses.need("registry_url"))),
+        clock=clock,
+        failpoints=from_environment(environ),
+    )
+    return Worker(settings, parts)
+
+
+def run(
+    addresses: Addresses, options: RunOptions, environ: Mapping[str, str], slots: Path, say: Callable[[str], None]
+) -> None:
+    """Run a worker until SIGTERM or SIGINT, then drain."""
+    clock = SystemClock()
+    bootstrap = addresses.need("kafka")
+    config = ConfigFollower(addresses.need("control_dsn"), clock)
+    try:
+        with hold_slot(slots, options.slot) as slot:
+            settings = WorkerSettings(
+                bootstrap=bootstrap, slot=slot, tenant=options.tenant, destination=options.destination
+            )
+            worker = make_worker(addresses, settings, config, environ, clock)
+            server = None
+            if options.metrics_port is not None:
+                server = MetricsServer(
+                    worker.registry, alive=worker.is_alive, ready=worker.is_ready, port=options.metrics_port
+                )
+                say(f"metrics on http://127.0.0.1:{server.port}/metrics")
+            try:
+                run_until_stopped(worker.run)
+            finally:
+                if server is not None:
+                    server.close()
+    finally:
+        config.close()

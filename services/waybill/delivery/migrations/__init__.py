@@ -1,0 +1,1 @@
+"""SQL of the `delivery` schema in the control database."""

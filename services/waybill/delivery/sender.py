@@ -1,0 +1,88 @@
+"""One attempt: render, sign, post, judge. The body is the same at every attempt; timestamp and signature are not."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Final
+
+from waybill.contracts.envelope import CONTENT_TYPE, render
+from waybill.contracts.fabric import DestinationConfig
+from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
+from waybill.delivery.core.answer import judge_answer, retry_after_s
+from waybill.delivery.core.classify import Failure, Verdict, judge_failure
+from waybill.delivery.core.lanes import Item
+from waybill.delivery.core.records import Recorder, Try
+from waybill.delivery.failpoints import Failpoints
+from waybill.infra.http_client import HttpClient, HttpLimits, PostError
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import InvariantBroken
+from waybill.kernel.ids import DestinationName
+
+__all__ = ["Target"]
+
+_CONTENT_TYPE: Final = ("content-type", CONTENT_TYPE)
+
+
+def limits_of(config: DestinationConfig) -> HttpLimits:
+    """Return the client's limits a destination was configured with."""
+    return HttpLimits(
+        connect_s=config.timeouts.connect_s,
+        read_s=config.timeouts.read_s,
+        total_s=config.timeouts.total_s,
+        connections=config.concurrency,
+    )
+
+
+class Target:
+    """One destination as it is configured now; a change of configuration makes another one."""
+
+    __slots__ = ("_clock", "_failpoints", "client", "config", "name", "recorder", "signer", "url")
+
+    def __init__(
+        self, recorder: Recorder, signer: Signer, client: HttpClient, clock: Clock, failpoints: Failpoints
+    ) -> None:
+        self.recorder, self.signer, self.client = recorder, signer, client
+        self.config = recorder.config
+        self.name = DestinationName(self.config.name)
+        self.url = self.config.url
+        self._clock, self._failpoints = clock, failpoints
+
+    async def attempt(self, item: Item) -> tuple[Verdict, Try]:
+        """Offer a delivery once; the item is not changed.
+
+        Raises:
+            ContractError: it cannot be rendered, now or ever; nothing was sent.
+        """
+        command, delivery_id = item.command, item.delivery_id
+        if command is None or delivery_id is None:
+            raise InvariantBroken("attempted a delivery that was not looked into")
+        body = render(command, self.name)
+        instant = self._clock.now().timestamp()
+        started = int(instant * 1000)
+        timestamp = int(instant)
+        headers: Sequence[tuple[str, str]] = [
+            _CONTENT_TYPE,
+            (ID_HEADER, delivery_id),
+            (TIMESTAMP_HEADER, str(timestamp)),
+            (SIGNATURE_HEADER, self.signer.sign(delivery_id, timestamp, body)),
+        ]
+        if command.traceparent is not None:
+            headers = [*headers, ("traceparent", command.traceparent)]
+        if self._failpoints.is_set:
+            self._failpoints("before_send")
+        try:
+            answer = await self.client.post(self.url, headers, body)
+        except PostError as error:
+            verdict = judge_failure(Failure(error.failure.value))
+            now = self._clock.now()
+        else:
+            now = self._clock.now()
+            verdict = judge_answer(
+                answer.status,
+                answer.body,
+                delivery_id=delivery_id,
+                proof=self.config.proof,
+                wait_s=retry_after_s(answer.retry_after, now) if answer.retry_after else None,
+            )
+        if self._failpoints.is_set:
+            self._failpoints("answered")
+        return verdict, Try(item.attempts + 1, started, int(now.timestamp() * 1000), sha256(body).hexdigest())

@@ -1,0 +1,136 @@
+"""The senders of one destination: one queue of lanes, a fixed number of coroutines that attempt their heads.
+
+A slow aggregate occupies one sender, never the queue. How many there are follows the configuration.
+"""
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from waybill.delivery.core.lanes import Held, Item, Lane
+from waybill.delivery.desk import Owner
+from waybill.delivery.sender import Target
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import ContractError
+
+__all__ = ["SLOW_S", "Senders"]
+
+#: An attempt older than this gets its row while it is in flight.
+SLOW_S: Final = 2.0
+
+
+class HasTarget(Protocol):
+    """Who knows where to send to now."""
+
+    target: Target
+
+
+class Senders:
+    """Queue, timers and attempts of one destination; lives on the loop."""
+
+    def __init__(self, destination: HasTarget, clock: Clock) -> None:
+        self._destination, self._clock = destination, clock
+        #: Aggregates with an attempt of a former owner in this process.
+        self.ghosts: dict[str, int] = {}
+        self._ready: deque[tuple[Owner, Lane]] = deque()
+        self._timers: list[tuple[datetime, int, Owner, Lane]] = []
+        self._serial = itertools.count()
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._inflight: dict[Item, tuple[Owner, Lane]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def inflight(self) -> int:
+        """How many attempts are under way."""
+        return len(self._inflight)
+
+    def resize(self) -> None:
+        """Follow the configured concurrency; those too many end after their attempt."""
+        loop = asyncio.get_running_loop()
+        while len(self._tasks) < self._destination.target.config.concurrency:
+            task = loop.create_task(self._send())
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """End all of them at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def offer(self, owner: Owner, lane: Lane) -> None:
+        """Queue a lane and wake a sender."""
+        self._ready.append((owner, lane))
+        while self._idle:
+            waiting = self._idle.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+
+    def later(self, due: datetime, owner: Owner, lane: Lane) -> None:
+        """Queue a lane at an instant."""
+        heapq.heappush(self._timers, (due, next(self._serial), owner, lane))
+
+    def tick(self, now: datetime, mono: float) -> None:
+        """Queue what is due; give slow attempts their rows."""
+        while self._timers and self._timers[0][0] <= now:
+            _, _, owner, lane = heapq.heappop(self._timers)
+            if not owner.gone:
+                self.offer(owner, lane)
+        deadline = now + timedelta(seconds=self._destination.target.config.timeouts.total_s)
+        slow = list(itertools.takewhile(lambda entry: _is_slow(entry[0], mono), self._inflight.items()))
+        for item, (owner, lane) in slow:
+            if item.held is Held.MEMORY:
+                owner.slow(lane, item, deadline)
+
+    async def _send(self) -> None:
+        ready, loop = self._ready, asyncio.get_running_loop()
+        while len(self._tasks) <= self._destination.target.config.concurrency:
+            if not ready:
+                waiting = loop.create_future()
+                self._idle.append(waiting)
+                await waiting
+                continue
+            owner, lane = ready.popleft()
+            item = owner.next(lane)
+            if item is not None:
+                await self._attempt(owner, lane, item)
+
+    async def _attempt(self, owner: Owner, lane: Lane, item: Item) -> None:
+        item.started = self._clock.monotonic()
+        owner.inflight += 1
+        self._inflight[item] = (owner, lane)
+        try:
+            verdict, attempt = await self._destination.target.attempt(item)
+        except ContractError as error:
+            item.poison = str(error)
+        finally:
+            item.started = None
+            owner.inflight -= 1
+            del self._inflight[item]
+        if owner.gone:
+            self._lay(lane.aggregate)
+        elif item.poison is not None:
+            owner.poisoned(lane, item)
+        else:
+            owner.finished(lane, item, verdict, attempt)
+
+    def _lay(self, aggregate: str) -> None:
+        """Let an aggregate go on whose former owner's attempt has ended."""
+        left = self.ghosts.get(aggregate, 0) - 1
+        if left > 0:
+            self.ghosts[aggregate] = left
+        else:
+            self.ghosts.pop(aggregate, None)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler({"message": "a sender ended", "exception": error, "task": task})
+
+
+def _is_slow(item: Item, mono: float) -> bool:
+    return item.started is not None and mono - item.started >= SLOW_S

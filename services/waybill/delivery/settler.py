@@ -1,0 +1,271 @@
+"""What attempts and rows of one partition come to: settle at once, try again, or move through a row.
+
+The one rule: Kafka hears of a move only after PostgreSQL has it, unless the move is a first acknowledgement, which
+needs no row because it leaves nothing to do. A delivery that has a row, or whose row is being written, settles
+only through it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from waybill.contracts.codes import Phase
+from waybill.contracts.names import commands_topic, dead_letters_topic, outcomes_topic, state_topic
+from waybill.contracts.states import Move, State
+from waybill.delivery.core.classify import Verdict
+from waybill.delivery.core.lanes import Held, Item, Lane
+from waybill.delivery.core.ownership import identify
+from waybill.delivery.core.records import Event, Try, millis
+from waybill.delivery.core.retry import UNREADABLE, Again, End, History, decide, expired, moved
+from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.rows import Rows
+from waybill.delivery.store import Found, Owned, RowImage, RowMove
+from waybill.infra.kafka import Outgoing
+from waybill.infra.log import get_logger
+from waybill.kernel.errors import InvariantBroken
+
+__all__ = ["Settler", "Topics"]
+
+_NO_BODY: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Topics:
+    """Where a partition's records come from and go to."""
+
+    commands: str
+    outcomes: str
+    states: str
+    dead_letters: str
+
+    @classmethod
+    def of(cls, desk: Desk) -> "Topics":
+        """Return a tenant's topics."""
+        tenant = desk.tenant
+        return cls(commands_topic(tenant), outcomes_topic(tenant), state_topic(tenant), dead_letters_topic(tenant))
+
+
+class Settler:
+    """Decides and records for one owner; runs on the loop."""
+
+    def __init__(self, desk: Desk, owner: Owner, topics: Topics) -> None:
+        self._desk, self._owner, self._topics = desk, owner, topics
+        self.rows = Rows(self, desk.tools)
+        self._log = get_logger("delivery").bind(
+            tenant=desk.tenant, destination=desk.target.name, partition=owner.partition
+        )
+
+    # Who writes the rows asks this
+
+    @property
+    def gone(self) -> bool:
+        """Whether the partition is somebody else's."""
+        return self._owner.gone
+
+    @property
+    def owned(self) -> Owned:
+        """The assignment under which rows are written."""
+        return self._owner.owned
+
+    def refused(self) -> None:
+        """Give the partition up: its epoch is not the newest."""
+        self._owner.refused()
+
+    # Attempts
+
+    def identify(self, item: Item) -> None:
+        """Look into a record once."""
+        owned = self._owner.owned
+        identify(
+            item,
+            tenant=owned.tenant,
+            destination=owned.destination,
+            topic=self._topics.commands,
+            partition=owned.partition,
+        )
+
+    def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
+        """Record what an attempt came to and move on."""
+        desk, owner = self._desk, self._owner
+        desk.count(owner, verdict, item)
+        if verdict.code is not None or item.held is not Held.MEMORY:
+            self._finish_slowly(lane, item, verdict, attempt)
+            return
+        item.attempts = attempt.number
+        outcome, state = desk.target.recorder.acknowledged(item, owner.place, attempt, verdict)
+        partition, topics = owner.partition, self._topics
+        desk.committer.add(
+            owner,
+            (
+                Outgoing(topics.outcomes, partition, item.aggregate.encode(), outcome),
+                Outgoing(topics.states, partition, _id(item).encode(), state),
+            ),
+        )
+        owner.lanes.settle(lane, item)
+        owner.pump()
+
+    def _finish_slowly(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
+        if item.held is Held.REPEAT:
+            item.attempts = attempt.number
+            self._audit(item, Event("repeat", item.state, False, attempt, verdict))
+            self._owner.lanes.repeat_done(lane, item)
+            self._owner.pump()
+            return
+        now = self._desk.tools.clock.now()
+        decision = decide(self._desk.target.config.retry, _history(item, now), verdict, now)
+        item.attempts = attempt.number
+        item.sent = item.sent or verdict.phase is not Phase.BEFORE_SENDING
+        item.may_have_acted = item.may_have_acted or verdict.may_have_acted
+        item.next_due = decision.due if isinstance(decision, Again) else None
+        if isinstance(decision, End):
+            self.end(lane, item, decision, attempt, verdict)
+        elif decision.is_hot:
+            self._audit(item, Event("attempt", item.state, False, attempt, verdict))
+            self._desk.later(decision.due, self._owner, lane)
+        else:
+            retry = End(move=Move.RETRY, code=verdict.code, detail=verdict.detail)
+            self.end(lane, item, retry, attempt, verdict)
+
+    def expire(self, lane: Lane | None, item: Item, now: datetime) -> None:
+        """End a delivery whose time is over; it is not sent. Without a lane its row is moved where it stands."""
+        self.end(lane, item, expired(sent=item.sent), _untried(now), None)
+
+    def poisoned(self, lane: Lane, item: Item) -> None:
+        """End a delivery that can never be sent: failed VALIDATION in its lane, and a dead letter."""
+        now = self._desk.tools.clock.now()
+        item.expires_at = item.expires_at or now
+        self._log.warning("delivery.unreadable", delivery_id=item.delivery_id, offset=item.offset, reason=item.poison)
+        self.end(lane, item, UNREADABLE, _untried(now), None)
+
+    def end(self, lane: Lane | None, item: Item, end: End, attempt: Try, verdict: Verdict | None) -> None:
+        """Move an item and bring the move into its row; one that has none gets it now."""
+        before = item.state
+        item.state = moved(before, end.move)
+        item.version += 1
+        item.code, item.detail = end.code, end.detail
+        recorder, place, at = self._desk.target.recorder, self._owner.place, attempt.ended_ms
+        event = Event("transition" if verdict is None else "attempt", before, True, attempt, verdict)
+        letter = recorder.dead_letter(item, place, end.detail or "", at) if end is UNREADABLE else None
+        item.pending = (recorder.outcome(item, place, event), recorder.state(item, place, at), letter)
+        if item.held is not Held.MEMORY:
+            self.rows.move(lane, item)
+        elif lane is not None:
+            self.store(lane, self._owner.lanes.to_rows(lane))
+        else:
+            raise InvariantBroken("a delivery in memory has a lane")
+
+    # Rows
+
+    def store(self, lane: Lane, items: Sequence[Item]) -> None:
+        """Write rows for items of a lane, oldest first."""
+        for item in items:
+            self.identify(item)
+        self.rows.insert(lane, items, self._desk.tools.clock.now())
+
+    def row_written(self, lane: Lane, item: Item, image: RowImage, found: Found | None) -> None:
+        """Go on after an insert."""
+        owner = self._owner
+        if owner.gone:
+            return
+        is_repeat = found is not None and (found.record_offset, found.partition) != (item.offset, owner.partition)
+        is_head = lane.head is item
+        owner.remember(image.delivery_id)
+        owner.lanes.stored(lane, item, is_repeat=is_repeat)
+        if found is not None and is_repeat:
+            if not is_head:
+                self._audit_repeat(item, found)
+            elif image.version > 0:
+                self._audit_repeat(item, found)
+                owner.lanes.repeat_done(lane, item)
+        elif image.version > 0:
+            self._publish(item, image)
+            if is_head:
+                self._after_move(lane, item)
+        owner.pump()
+
+    def row_moved(self, lane: Lane | None, item: Item, move: RowMove) -> None:
+        """Go on after a move."""
+        if self._owner.gone:
+            return
+        if item.held is not Held.REPEAT:
+            self._publish(item, move)
+            if lane is not None:
+                self._after_move(lane, item)
+        elif lane is not None:
+            self._owner.lanes.repeat_done(lane, item)
+        self._owner.pump()
+
+    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted: bool) -> None:
+        """Go on with a lane's next rows."""
+        if not self._owner.gone:
+            self._owner.lanes.fed(lane, items, halted=halted)
+            self._owner.pump()
+
+    def outgoing(
+        self, aggregate: str, delivery_id: str, pending: tuple[bytes, bytes, bytes | None]
+    ) -> tuple[Outgoing, ...]:
+        """Return the records that say what a row has pending."""
+        outcome, state, letter = pending
+        key, partition, topics = aggregate.encode(), self._owner.partition, self._topics
+        records = (
+            Outgoing(topics.outcomes, partition, key, outcome),
+            Outgoing(topics.states, partition, delivery_id.encode(), state),
+        )
+        return records if letter is None else (*records, Outgoing(topics.dead_letters, partition, key, letter))
+
+    def _after_move(self, lane: Lane, item: Item) -> None:
+        if item.state is State.ACKNOWLEDGED:
+            self._owner.lanes.row_closed(lane, item)
+        elif item.state is State.RETRYING:
+            self._desk.later(item.next_due or self._desk.tools.clock.now(), self._owner, lane)
+        else:
+            self._log.warning("lane.halted", delivery_id=item.delivery_id, state=item.state, code=item.code)
+            self._owner.lanes.row_halted(lane, item)
+
+    def _publish(self, item: Item, row: RowImage | RowMove) -> None:
+        failpoints, rows = self._desk.tools.failpoints, self.rows
+        if row.pending_outcome is None or row.pending_state is None:
+            raise InvariantBroken("a move without an outcome")
+        failpoints("before_publish")
+        delivery_id, version = row.delivery_id, row.version
+
+        def done() -> None:
+            failpoints("after_publish")
+            rows.published(delivery_id, version)
+
+        pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
+        self._desk.committer.add(self._owner, self.outgoing(item.aggregate, delivery_id, pending), done)
+
+    def _audit(self, item: Item, event: Event) -> None:
+        outcome = self._desk.target.recorder.outcome(item, self._owner.place, event)
+        record = Outgoing(self._topics.outcomes, self._owner.partition, item.aggregate.encode(), outcome)
+        self._desk.committer.add(self._owner, (record,))
+
+    def _audit_repeat(self, item: Item, found: Found) -> None:
+        """Record that the relay offered again what a row holds: nothing is sent, nothing moves (AT-2)."""
+        item.state, item.version = State(found.state), found.version
+        item.code, item.detail = None, "row_exists"
+        self._audit(item, Event("repeat", item.state, False, _untried(self._desk.tools.clock.now()), None))
+
+
+def _id(item: Item) -> str:
+    if item.delivery_id is None:
+        raise InvariantBroken("settled a delivery that was not looked into")
+    return item.delivery_id
+
+
+def _history(item: Item, now: datetime) -> History:
+    return History(
+        delivery_id=_id(item),
+        attempts=item.attempts,
+        sent=item.sent,
+        may_have_acted=item.may_have_acted,
+        expires_at=item.expires_at or now,
+        is_row=item.held is not Held.MEMORY,
+    )
+
+
+def _untried(now: datetime) -> Try:
+    at = millis(now)
+    return Try(0, at, at, _NO_BODY)

@@ -1,0 +1,287 @@
+"""One worker process: a group per destination, an intake per tenant, one committer, following the configuration.
+
+It owns nothing but its slot: which partitions it works on, Kafka decides; what it must remember lies in Kafka and
+PostgreSQL. A new destination starts a group, a changed one gets another target from the next attempt on, one that
+is gone is drained and left, all within seconds of `waybill apply`.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+
+from waybill.contracts.fabric import DestinationConfig, FabricConfig
+from waybill.delivery import metrics
+from waybill.delivery.committer import Committer, Pace
+from waybill.delivery.core.lanes import Limits
+from waybill.delivery.core.records import Recorder, SchemaIds
+from waybill.delivery.failpoints import Failpoints
+from waybill.delivery.group import DestinationGroup, GroupSettings
+from waybill.delivery.intake import Intake, IntakeSettings
+from waybill.delivery.ports import ConfigSource, SignerSource
+from waybill.delivery.rows import RowTools
+from waybill.delivery.sender import Target, limits_of
+from waybill.delivery.store import TaskStore
+from waybill.infra.http_client import HttpClient
+from waybill.infra.kafka import TransactionalProducer
+from waybill.infra.log import get_logger
+from waybill.infra.metrics import build
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import ConfigError, UnavailableError
+from waybill.kernel.ids import Tenant
+
+__all__ = ["Worker", "WorkerParts", "WorkerSettings"]
+
+#: The worker looks at due work this often, at the configuration every tenth time.
+_TICK_S: Final = 0.05
+_RESTART_S: Final = 5.0
+#: Signing keys are read again this often, in ticks.
+_KEYS_TICKS: Final = 600
+
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """How one worker process is set up."""
+
+    bootstrap: str
+    #: Stable over restarts, never used by two processes at once: it names the transactional producer.
+    slot: str
+    #: Only this tenant, only this destination; None is all.
+    tenant: str | None = None
+    destination: str | None = None
+    with_intake: bool = True
+    limits: Limits = field(default_factory=Limits)
+    pace: Pace = field(default_factory=Pace)
+    drain_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerParts:
+    """What a worker is given."""
+
+    config: ConfigSource
+    signers: SignerSource
+    store: TaskStore
+    schema_ids: SchemaIds
+    clock: Clock
+    failpoints: Failpoints = field(default_factory=Failpoints)
+
+
+class Worker:
+    """One worker process on one loop."""
+
+    def __init__(self, settings: WorkerSettings, parts: WorkerParts) -> None:
+        self._settings, self._parts = settings, parts
+        self.groups: dict[Key, DestinationGroup] = {}
+        self.intakes: dict[str, Intake] = {}
+        self.registry = CollectorRegistry()
+        self._collectors: dict[str, Any] = {m.name: build(m, self.registry) for m in metrics.METRICS}
+        self._said: dict[tuple[str, ...], float] = {}
+        self._tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
+        self._restart_at: dict[Key, float] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._seen_version = -1
+        self._broken: BaseException | None = None
+        self._committer: Committer | None = None
+        self._log = get_logger("delivery").bind(worker=settings.slot)
+
+    def is_alive(self) -> Mapping[str, bool]:
+        """Answer `/healthz`."""
+        return {"loop": self._broken is None}
+
+    def is_ready(self) -> Mapping[str, bool]:
+        """Answer `/readyz`: configured, connected, every group able to work."""
+        committer = self._committer
+        return {
+            "configured": self._seen_version > 0,
+            "kafka": committer is not None and committer.is_connected,
+            "groups": all(group.problem is None for group in list(self.groups.values())),
+            "intake": all(intake.problem is None for intake in list(self.intakes.values())),
+        }
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then drain and give everything back.
+
+        Raises:
+            InvariantBroken: a promise of this code did not hold; nothing was drained.
+        """
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._on_loop_error)
+        await self._parts.store.open()
+        self._committer = Committer(self._make_producer, self._parts.clock, self._break, self._settings.pace)
+        self._committer.start()
+        self._log.info("worker.started")
+        try:
+            ticks = 0
+            while not stop.is_set() and self._broken is None:
+                if ticks % 10 == 0:
+                    self._follow(force=ticks % _KEYS_TICKS == 0)
+                    self._measure()
+                self._tick()
+                ticks += 1
+                await asyncio.sleep(_TICK_S)
+        finally:
+            if self._broken is None:
+                await self._drain()
+            await self._committer.close()
+            await self._parts.store.close()
+        if self._broken is not None:
+            raise self._broken
+        self._log.info("worker.stopped")
+
+    def _make_producer(self) -> TransactionalProducer:
+        return TransactionalProducer(
+            self._settings.bootstrap, f"waybill.{self._settings.slot}", at_step=self._parts.failpoints
+        )
+
+    def _break(self, error: BaseException) -> None:
+        if self._broken is None:
+            self._broken = error
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self._log.error("worker.broken", message=context.get("message"), exc_info=error)
+        if isinstance(error, BaseException):
+            self._break(error)
+
+    async def _drain(self) -> None:
+        await asyncio.gather(
+            *(group.stop() for group in self.groups.values()), *(intake.stop() for intake in self.intakes.values())
+        )
+        if self._leaving:
+            await asyncio.gather(*self._leaving, return_exceptions=True)
+
+    # Configuration
+
+    def _follow(self, *, force: bool) -> None:
+        config = self._parts.config.current()
+        wanted = self._wanted(config)
+        if config.version != self._seen_version or force:
+            self._seen_version = config.version
+            for key, group in list(self.groups.items()):
+                if key not in wanted:
+                    self._leave(key, group)
+                else:
+                    self._retarget(group, wanted[key], config.version)
+        now = self._parts.clock.monotonic()
+        for key, destination in wanted.items():
+            found = self.groups.get(key)
+            if found is not None and found.has_ended.is_set():
+                self._log.warning("group.restarting", destination=key[1])
+                self._leave(key, found)
+                self._restart_at[key] = now + _RESTART_S
+            elif found is None and self._restart_at.get(key, 0.0) <= now:
+                self._join(key, destination, config.version)
+        if self._settings.with_intake:
+            self._follow_intakes(config)
+
+    def _wanted(self, config: FabricConfig) -> dict[Key, DestinationConfig]:
+        return {
+            (tenant.name, destination.name): destination
+            for tenant in config.tenants
+            if self._settings.tenant in {None, tenant.name}
+            for destination in tenant.destinations
+            if self._settings.destination in {None, destination.name}
+        }
+
+    def _join(self, key: Key, destination: DestinationConfig, version: int) -> None:
+        assert self._committer is not None
+        try:
+            target = self._target(destination, version, None)
+        except (ConfigError, UnavailableError) as error:
+            self._restart_at[key] = self._parts.clock.monotonic() + _RESTART_S
+            self._log.error("destination.unusable", tenant=key[0], destination=key[1], reason=str(error))
+            return
+        settings = GroupSettings(
+            bootstrap=self._settings.bootstrap,
+            worker=self._settings.slot,
+            limits=self._settings.limits,
+            drain_s=self._settings.drain_s,
+        )
+        group = self.groups[key] = DestinationGroup(target, self._committer, self._tools, settings)
+        group.start()
+
+    def _retarget(self, group: DestinationGroup, destination: DestinationConfig, version: int) -> None:
+        try:
+            group.retarget(self._target(destination, version, group.target))
+        except (ConfigError, UnavailableError) as error:
+            self._log.error("destination.kept", destination=destination.name, reason=str(error))
+
+    def _target(self, destination: DestinationConfig, version: int, before: Target | None) -> Target:
+        """Make a target; connections are kept unless their limits changed."""
+        recorder = Recorder(destination, version, self._settings.slot, self._parts.schema_ids)
+        signer = self._parts.signers.signer(destination)
+        if before is not None and limits_of(before.config) == limits_of(destination):
+            client = before.client
+        else:
+            client = HttpClient(limits_of(destination))
+        return Target(recorder, signer, client, self._parts.clock, self._parts.failpoints)
+
+    def _leave(self, key: Key, group: DestinationGroup) -> None:
+        del self.groups[key]
+        task = asyncio.get_running_loop().create_task(group.stop())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _follow_intakes(self, config: FabricConfig) -> None:
+        assert self._committer is not None
+        for tenant in config.tenants:
+            if self._settings.tenant not in {None, tenant.name} or tenant.name in self.intakes:
+                continue
+            settings = IntakeSettings(
+                tenant=Tenant(tenant.name),
+                bootstrap=self._settings.bootstrap,
+                worker=self._settings.slot,
+                dead_letter_schema=self._parts.schema_ids.dead_letter,
+            )
+            intake = Intake(settings, self._committer, self._parts.config.current, self._parts.clock)
+            self.intakes[tenant.name] = intake
+            intake.start()
+
+    # Time and metrics
+
+    def _tick(self) -> None:
+        for group in self.groups.values():
+            group.tick()
+        for intake in self.intakes.values():
+            intake.tick()
+
+    def _measure(self) -> None:
+        for (tenant, destination), group in self.groups.items():
+            here = (tenant, destination)
+            actors = list(group.actors.values())
+            gauges: dict[str, float] = {
+                metrics.INFLIGHT.name: group.senders.inflight,
+                metrics.LANES.name: sum(len(actor.lanes.lanes) for actor in actors),
+                metrics.LANES_HALTED.name: sum(
+                    sum(lane.halted for lane in actor.lanes.lanes.values()) for actor in actors
+                ),
+                metrics.HELD_RECORDS.name: sum(actor.lanes.records for actor in actors),
+                metrics.HELD_BYTES.name: sum(actor.lanes.size for actor in actors),
+                metrics.ROWS_WAITING.name: sum(actor.settler.rows.waiting for actor in actors),
+                metrics.PARTITIONS.name: sum(actor.is_taken for actor in actors),
+                metrics.PARTITIONS_PAUSED.name: sum(actor.is_held for actor in actors),
+            }
+            for name, value in gauges.items():
+                self._collectors[name].labels(*here).set(value)
+            for result, count in group.counts.items():
+                self._count(metrics.ATTEMPTS.name, (*here, result), count)
+        for tenant, intake in self.intakes.items():
+            for cause, count in intake.letters.items():
+                self._count(metrics.DEAD_LETTERS.name, (tenant, cause), count)
+        if self._committer is not None:
+            self._count(metrics.TRANSACTIONS.name, (), self._committer.transactions)
+            self._count(metrics.TRANSACTION_RECORDS.name, (), self._committer.records)
+            self._count(metrics.TRANSACTION_SECONDS.name, (), self._committer.seconds)
+            self._count(metrics.TRANSACTION_FAILURES.name, (), self._committer.failures)
+
+    def _count(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        """Bring a counter up to a running total."""
+        key = (name, *labels)
+        collector = self._collectors[name]
+        (collector.labels(*labels) if labels else collector).inc(value - self._said.get(key, 0.0))
+        self._said[key] = value

@@ -1,0 +1,141 @@
+"""The door to HTTP for deliveries: one POST, told apart by how far it got.
+
+Invariants: redirects are never followed (a signed body goes to the one address that was configured), no proxy of
+the environment is used, no cookie is kept, nothing is decompressed, an answer is read up to a limit and no
+further. Whatever goes wrong is a `PostError` with the phase it happened in: only a failure before the first
+byte says that nothing can have happened at the other side.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from pyreqwest import exceptions
+from pyreqwest.client import Client, ClientBuilder
+
+from waybill.kernel.errors import TransientError
+
+__all__ = ["Answer", "HttpClient", "HttpLimits", "PostError", "PostFailure"]
+
+
+class PostFailure(StrEnum):
+    """How a request ended without a whole answer."""
+
+    CONNECT = "connect"
+    CONNECT_TIMEOUT = "connect_timeout"
+    POOL_TIMEOUT = "pool_timeout"
+    UNBUILDABLE = "unbuildable"
+    WRITE = "write"
+    READ = "read"
+    TIMEOUT = "timeout"
+    ANSWER = "answer"
+    UNKNOWN = "unknown"
+
+
+class PostError(TransientError):
+    """No whole answer came back."""
+
+    code = "post_failed"
+
+    def __init__(self, failure: PostFailure) -> None:
+        super().__init__(failure.value)
+        self.failure = failure
+
+
+class Answer(NamedTuple):
+    """A whole answer."""
+
+    status: int
+    body: bytes
+    retry_after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """Limits of one client's requests."""
+
+    connect_s: float
+    read_s: float
+    total_s: float
+    connections: int
+    #: An answer above this is not read on.
+    max_answer_bytes: int = 65_536
+
+
+# The most special first: subclasses stand before their parents.
+_FAILURES: Final[tuple[tuple[type[Exception], PostFailure], ...]] = (
+    (exceptions.ConnectTimeoutError, PostFailure.CONNECT_TIMEOUT),
+    (exceptions.PoolTimeoutError, PostFailure.POOL_TIMEOUT),
+    (exceptions.ConnectError, PostFailure.CONNECT),
+    (exceptions.WriteError, PostFailure.WRITE),
+    (exceptions.WriteTimeoutError, PostFailure.TIMEOUT),
+    (exceptions.ReadTimeoutError, PostFailure.TIMEOUT),
+    (exceptions.ReadError, PostFailure.READ),
+    (exceptions.RequestTimeoutError, PostFailure.TIMEOUT),
+    (exceptions.BuilderError, PostFailure.UNBUILDABLE),
+    (exceptions.DecodeError, PostFailure.ANSWER),
+    (exceptions.RedirectError, PostFailure.ANSWER),
+    (exceptions.NetworkError, PostFailure.READ),
+    (exceptions.TransportError, PostFailure.READ),
+)
+
+
+class HttpClient:
+    """Posts to one destination over kept connections."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self._limit = limits.max_answer_bytes
+        builder = (
+            ClientBuilder()
+            .no_proxy()
+            .follow_redirects(False)
+            .referer(False)
+            .gzip(False)
+            .brotli(False)
+            .zstd(False)
+            .deflate(False)
+            .default_cookie_store(False)
+            .http1_lower_case_headers()
+            .user_agent("waybill")
+            .timeout(timedelta(seconds=limits.total_s))
+            .read_timeout(timedelta(seconds=limits.read_s))
+            .connect_timeout(timedelta(seconds=limits.connect_s))
+            .pool_timeout(timedelta(seconds=limits.connect_s))
+            .pool_idle_timeout(timedelta(seconds=20))
+            .pool_max_idle_per_host(limits.connections)
+        )
+        self._client: Client = builder.build()
+
+    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
+        """Send one request and return its answer.
+
+        Raises:
+            PostError: there is no whole answer; says how far it got.
+        """
+        try:
+            request = (
+                self._client.post(url)
+                .headers(headers)
+                .body_bytes(body)
+                .streamed_read_buffer_limit(self._limit)
+                .build_streamed()
+            )
+        except Exception as error:  # whatever the builder does not like, nothing was sent
+            raise PostError(PostFailure.UNBUILDABLE) from error
+        try:
+            async with request as response:
+                data = await response.body_reader.read(self._limit + 1)
+                if data is not None and len(data) > self._limit:
+                    raise PostError(PostFailure.ANSWER)
+                return Answer(response.status, b"" if data is None else bytes(data), response.get_header("retry-after"))
+        except exceptions.PyreqwestError as error:
+            for kind, failure in _FAILURES:
+                if isinstance(error, kind):
+                    raise PostError(failure) from error
+            raise PostError(PostFailure.UNKNOWN) from error
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.close()

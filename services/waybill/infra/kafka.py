@@ -1,0 +1,328 @@
+"""The door to Kafka for what runs all day: a consumer owned by one thread, a producer that writes transactions.
+
+Two facts of the brokers shape it. A broker does not check who owns a partition when an offset is committed, so
+every transaction carries, per partition, the group metadata that was captured when the partition was assigned:
+a former owner's is refused. And `send_offsets_to_transaction` does not flush, so the order here is produce,
+flush, offsets, commit. What breaks otherwise: a frozen worker wakes up and its old state lands.
+
+Nothing of the client library leaves this module: records come out as `Record`, failures as the classes below.
+`confluent_kafka.aio` is not used; it deadlocks in public.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, cast
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from waybill.kernel.errors import FencedError, TransientError, UnavailableError
+
+__all__ = [
+    "GroupReader",
+    "Listener",
+    "OffsetMove",
+    "OffsetRefusedError",
+    "Outgoing",
+    "PositionMissingError",
+    "ProducerLostError",
+    "Record",
+    "TransactionError",
+    "TransactionalProducer",
+]
+
+RawHeaders = list[tuple[str, bytes | None]]
+
+
+class Record(NamedTuple):
+    """One record as it was read."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    headers: RawHeaders
+    value: bytes | None
+
+
+class Outgoing(NamedTuple):
+    """One record to be written."""
+
+    topic: str
+    partition: int
+    key: bytes
+    value: bytes
+
+
+class OffsetMove(NamedTuple):
+    """One partition's committed offset, with the proof of ownership captured when it was assigned."""
+
+    group_metadata: object
+    topic: str
+    partition: int
+    offset: int
+    metadata: str
+
+
+class PositionMissingError(UnavailableError):
+    """A group has no committed offset for a partition, or the offset is no longer in the topic."""
+
+    code = "position_missing"
+
+
+class OffsetRefusedError(FencedError):
+    """The broker refused one partition's offset: somebody else owns it. `index` is its place in what was asked."""
+
+    code = "offset_refused"
+
+    def __init__(self, message: str, *, index: int) -> None:
+        super().__init__(message)
+        self.index = index
+
+
+class TransactionError(TransientError):
+    """The transaction was aborted; the same records may be tried again in another one."""
+
+    code = "transaction_failed"
+
+
+class ProducerLostError(TransientError):
+    """The producer cannot go on; whether the last commit happened is not known. Make another with the same id."""
+
+    code = "producer_lost"
+
+
+#: Somebody else owns the partition, or we left the group.
+_NOT_OWNER: Final = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+_NO_POSITION: Final = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001 - public names of the library begin so
+)
+
+
+class Listener(Protocol):
+    """Who learns about assignments; called on the reader's thread, inside `poll`."""
+
+    def assigned(self, partition: int, group_metadata: object) -> None:
+        """Take note of a partition; it is paused until `resume`."""
+        ...
+
+    def revoked(self, partitions: Sequence[int]) -> None:
+        """Finish with partitions; they are let go when this returns."""
+        ...
+
+    def lost(self, partitions: Sequence[int]) -> None:
+        """Drop partitions that already belong to somebody else."""
+        ...
+
+
+class GroupReader:
+    """One member of one consumer group on one topic. All methods belong to the thread that made the first call."""
+
+    def __init__(self, bootstrap: str, group: str, topic: str, listener: Listener) -> None:
+        self._topic, self._group, self._listener = topic, group, listener
+        self._thread: int | None = None
+        self._consumer: Any = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "group.protocol": "consumer",
+                "client.id": group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "max.poll.interval.ms": 30_000,
+                "queued.min.messages": 5_000,
+                "queued.max.messages.kbytes": 8_192,
+                "fetch.wait.max.ms": 100,
+                "fetch.error.backoff.ms": 50,
+                "retry.backoff.ms": 10,
+                "socket.keepalive.enable": True,
+                "log_level": 0,
+            }
+        )
+
+    def subscribe(self) -> None:
+        """Join the group."""
+        self._on_own_thread()
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+
+    def poll(self, max_records: int, timeout_s: float) -> list[Record]:
+        """Return what is there, at most `max_records`, waiting only for the first; runs the listener's calls.
+
+        Raises:
+            PositionMissingError: a partition has no valid committed offset.
+        """
+        self._on_own_thread()
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
+        records: list[Record] = []
+        for m in messages:
+            error = m.error()
+            if error is None:
+                records.append(Record(m.partition(), m.offset(), m.key(), m.headers() or [], m.value()))
+            elif error.code() in _NO_POSITION:
+                raise PositionMissingError(
+                    f"group {self._group} has no valid committed offset on {self._topic}"
+                    f"[{m.partition()}]: run `waybill apply` to set its start, or records it never read are gone"
+                )
+        return records
+
+    def resume(self, partition: int) -> None:
+        """Start reading a partition that is paused."""
+        self._on_own_thread()
+        self._consumer.resume([TopicPartition(self._topic, partition)])
+
+    def pause(self, partition: int) -> None:
+        """Stop reading a partition that is not paused."""
+        self._on_own_thread()
+        self._consumer.pause([TopicPartition(self._topic, partition)])
+
+    def committed(self, partition: int, timeout_s: float) -> tuple[int, str | None] | None:
+        """Return offset and metadata; None when it was never committed. Waits for open transactions on it.
+
+        Raises:
+            TransientError: no answer in time.
+        """
+        self._on_own_thread()
+        try:
+            found = self._consumer.committed([TopicPartition(self._topic, partition)], timeout=timeout_s)[0]
+        except KafkaException as error:
+            raise TransientError("the committed offset cannot be read now") from error
+        if found.error is not None:
+            raise TransientError("the committed offset cannot be read now")
+        return (found.offset, found.metadata) if found.offset >= 0 else None
+
+    def group_metadata(self) -> object:
+        """Return the membership as it is now, opaque."""
+        self._on_own_thread()
+        return cast("object", self._consumer.consumer_group_metadata())
+
+    def rewind(self, partition: int) -> None:
+        """Pause an assigned partition and go back to its committed offset."""
+        self._on_own_thread()
+        partitions = [TopicPartition(self._topic, partition)]
+        self._consumer.incremental_unassign(partitions)
+        self._consumer.incremental_assign(partitions)
+        self._consumer.pause(partitions)
+
+    def close(self) -> None:
+        """Leave the group; the listener's `revoked` is called first."""
+        self._on_own_thread()
+        self._consumer.close()
+
+    def _on_own_thread(self) -> None:
+        current = threading.get_ident()
+        if self._thread is None:
+            self._thread = current
+        assert self._thread == current, "a consumer is used by one thread only"
+
+    def _on_assign(self, consumer: Any, partitions: list[Any]) -> None:
+        metadata = consumer.consumer_group_metadata()
+        consumer.incremental_assign(partitions)
+        consumer.pause(partitions)
+        for found in partitions:
+            self._listener.assigned(found.partition, metadata)
+
+    def _on_revoke(self, consumer: Any, partitions: list[Any]) -> None:
+        self._listener.revoked([found.partition for found in partitions])
+        consumer.incremental_unassign(partitions)
+
+    def _on_lost(self, consumer: Any, partitions: list[Any]) -> None:
+        self._listener.lost([found.partition for found in partitions])
+        consumer.incremental_unassign(partitions)
+
+
+def _nothing(step: str) -> None:
+    """Do nothing at a step; tests stop or kill the process here."""
+
+
+class TransactionalProducer:
+    """Writes records and offsets in one transaction. One thread uses it; after ProducerLostError it is of no more use."""
+
+    def __init__(self, bootstrap: str, transactional_id: str, *, at_step: Callable[[str], None] = _nothing) -> None:
+        self._at_step = at_step
+        self._producer: Any = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": transactional_id,
+                "client.id": transactional_id,
+                "transaction.timeout.ms": 8_000,
+                "message.timeout.ms": 7_000,
+                "retry.backoff.ms": 5,
+                "retry.backoff.max.ms": 50,
+                "linger.ms": 5,
+                "batch.size": 262_144,
+                "compression.type": "lz4",
+                "partitioner": "murmur2_random",
+                "log_level": 0,
+            }
+        )
+        try:
+            self._producer.init_transactions(30)
+        except KafkaException as error:
+            raise ProducerLostError(f"{transactional_id}: the brokers did not accept it") from error
+
+    def commit(self, records: Iterable[Outgoing], offsets: Sequence[OffsetMove]) -> None:
+        """Write all of it or nothing.
+
+        Raises:
+            OffsetRefusedError: one partition is not ours; nothing was written.
+            TransactionError: nothing was written; the same may be asked again.
+            ProducerLostError: it is not known whether it was written.
+        """
+        try:
+            self._run(records, offsets)
+        except KafkaException as error:
+            self._recover(error)
+
+    def close(self) -> None:
+        """Forget it; an open transaction is aborted by the brokers."""
+        self._producer.purge()
+
+    def _run(self, records: Iterable[Outgoing], offsets: Sequence[OffsetMove]) -> None:
+        producer = self._producer
+        producer.begin_transaction()
+        produce = producer.produce
+        for topic, partition, key, value in records:
+            produce(topic, value, key, partition)
+        self._at_step("produced")
+        if producer.flush(7.0):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "flush", False, True, True))  # noqa: SLF001
+        self._at_step("flushed")
+        for index, move in enumerate(offsets):
+            try:
+                producer.send_offsets_to_transaction(
+                    [TopicPartition(move.topic, move.partition, move.offset, metadata=move.metadata)],
+                    move.group_metadata,
+                    5.0,
+                )
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_OWNER or error.args[0].fatal():
+                    raise
+                producer.abort_transaction(8.0)
+                raise OffsetRefusedError(f"{move.topic}[{move.partition}] is not ours any more", index=index) from error
+        self._at_step("offsets_sent")
+        producer.commit_transaction(8.0)
+        self._at_step("committed")
+
+    def _recover(self, error: KafkaException) -> None:
+        """Turn a failure into what the caller may do; the open transaction is gone afterwards."""
+        cause = cast("Any", error.args[0])
+        if not cause.fatal() and cause.txn_requires_abort():
+            try:
+                self._producer.abort_transaction(8.0)
+            except KafkaException as failed:
+                raise ProducerLostError(f"abort failed: {failed.args[0].name()}") from failed
+            raise TransactionError(f"transaction aborted: {cause.name()}") from error
+        raise ProducerLostError(f"producer unusable: {cause.name()}") from error
