@@ -75,7 +75,10 @@ class Executor:
         self._clock = clock
 
     async def execute(self, claim: Claim, command: Received) -> Outcome:
-        """Execute a command for which there is a handler, or report what was done before."""
+        """Execute a command for which there is a handler, or report what was done before.
+
+        Raises as `PostgresStore.open` does; everything later is an outcome.
+        """
         handler = self._handlers.get(command.envelope.command_type) or self._handlers[ANY_TYPE]
 
         async def run(connection: psycopg.AsyncConnection) -> bytes:
@@ -104,7 +107,11 @@ class Executor:
         return await self._once(claim, run)
 
     async def known(self, claim: Claim) -> Outcome | None:
-        """Report what was done before, without executing anything; None when nothing was."""
+        """Report what was done before, without executing anything; None when nothing was.
+
+        Raises as `PostgresStore.open` does.
+        """
+        await self._store.open()
         try:
             async with self._store.transaction() as connection:
                 stored = await self._store.find(connection, claim)
@@ -113,6 +120,9 @@ class Executor:
         return _report(stored, claim) if stored is not None else None
 
     async def _once(self, claim: Claim, run: Callable[[psycopg.AsyncConnection], Awaitable[bytes]]) -> Outcome:
+        await (
+            self._store.open()
+        )  # what it raises is not the handler's: the caller answers for a store that never came up
         try:
             async with self._store.transaction() as connection:
                 stored = await self._store.claim(connection, claim)
