@@ -86,7 +86,7 @@ def diff_command(
 ) -> None:
     """Compare the file with what is applied, and what is applied with topics, groups, outboxes and connectors.
 
-    Changes nothing. Exit 1 when anything differs.
+    With a file only its tenants are looked at. Changes nothing. Exit 1 when anything differs.
     """
     addresses = Addresses.load()
     control_dsn = addresses.need("control_dsn")
@@ -94,12 +94,14 @@ def diff_command(
     if applied:
         sys.stdout.write(render(current))
         return
-    step = plan(current, _read(file, as_json=as_json)) if file is not None else Plan(changes=(), refusals=())
+    wanted = _read(file, as_json=as_json) if file is not None else None
+    step = plan(current, wanted) if wanted is not None else Plan(changes=(), refusals=())
     found: list[Drift] = []
     if current.version:
         ports = real_ports(addresses, SystemClock(), _login(relay_user, relay_secret))
         with _store(control_dsn) as store:
-            found = list(Applier(store, ports, _tell).drift())
+            names = {tenant.name for tenant in wanted.tenants} if wanted is not None else None
+            found = list(Applier(store, ports, _tell).drift(names))
     _show_diff(step, found, current.version, as_json=as_json)
     if step.changes or step.refusals or found:
         raise typer.Exit(1)

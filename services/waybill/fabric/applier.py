@@ -10,16 +10,18 @@
 6. **routes**: the outboxes learn the new version and stamp it on commands; workers that meet it wait until they know it.
 7. **connectors**: the outboxes' and the control database's own.
 
-Every step is idempotent and every run takes all of them, changed or not: an apply that was killed anywhere is finished
-by repeating it, and the same file twice makes no new version. One advisory lock serializes all applies.
+Every step is idempotent and every run takes all of them for the tenants it names, changed or not: an apply that was
+killed anywhere is finished by repeating it, and the same file twice makes no new version. One advisory lock
+serializes all applies. An outbox stamps the version in which its tenant last changed, so that another tenant's apply
+is none of its business.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from waybill.contracts.fabric import FabricConfig, OutboxConfig, TenantConfig
-from waybill.fabric.core.plan import Plan, plan
+from waybill.fabric.core.plan import Plan, complete, plan
 from waybill.fabric.ports import Drift, OutboxView, Ports
 from waybill.fabric.store import Applied, FabricStore
 
@@ -76,8 +78,8 @@ class Applier:
                 return Result(version=current.version, plan=step)
             self._prepare(current, wanted)
             self._tell(Step.ROWS)
-            version = self._store.record(wanted, step.changes, applied)
-            self._finish(replace(wanted, version=version))
+            version = self._store.record(complete(current, wanted), step.changes, applied)
+            self._finish(wanted)
             return Result(version=version, plan=step)
 
     def _prepare(self, current: FabricConfig, wanted: FabricConfig) -> None:
@@ -90,35 +92,41 @@ class Applier:
         self._tell(Step.SLOTS)
         self._ports.relays.prepare(wanted)
         self._tell(Step.OUTBOXES)
+        versions = self._store.tenant_versions()
         for tenant in wanted.tenants:
             for outbox in tenant.outboxes:
-                self._ports.outboxes.sync(_as_applied(current, tenant, outbox))
+                self._ports.outboxes.sync(_as_applied(current, tenant, outbox, versions.get(tenant.name, 0)))
 
     def _finish(self, applied: FabricConfig) -> None:
         self._tell(Step.ROUTES)
-        for view in _views(applied):
+        for view in self._views(applied.tenants):
             self._ports.outboxes.sync(view)
         self._tell(Step.CONNECTORS)
         self._ports.relays.connect(applied)
 
-    def drift(self) -> Iterator[Drift]:
-        """Compare what is applied with what is there; changes nothing."""
+    def _views(self, tenants: Iterable[TenantConfig]) -> Iterator[OutboxView]:
+        versions = self._store.tenant_versions()
+        for tenant in tenants:
+            for outbox in tenant.outboxes:
+                yield OutboxView(outbox=outbox, tenant=tenant, version=versions[tenant.name])
+
+    def drift(self, names: Container[str] | None = None) -> Iterator[Drift]:
+        """Compare what is applied with what is there; changes nothing.
+
+        Args:
+            names: the tenants to look at; all of them by default.
+        """
         applied = self._store.current()
-        for tenant in applied.tenants:
+        chosen = tuple(tenant for tenant in applied.tenants if names is None or tenant.name in names)
+        for tenant in chosen:
             yield from self._ports.topics.drift(tenant)
             yield from self._ports.groups.drift(tenant)
-        for view in _views(applied):
+        for view in self._views(chosen):
             yield from self._ports.outboxes.drift(view)
-        yield from self._ports.relays.drift(applied)
+        yield from self._ports.relays.drift(replace(applied, tenants=chosen))
 
 
-def _views(config: FabricConfig) -> Iterator[OutboxView]:
-    for tenant in config.tenants:
-        for outbox in tenant.outboxes:
-            yield OutboxView(outbox=outbox, tenant=tenant, version=config.version)
-
-
-def _as_applied(current: FabricConfig, tenant: TenantConfig, outbox: OutboxConfig) -> OutboxView:
+def _as_applied(current: FabricConfig, tenant: TenantConfig, outbox: OutboxConfig, version: int) -> OutboxView:
     """Return the view of what is applied now; a new outbox gets its place and owns nothing yet.
 
     The place (dsn, schema) is the wanted one: a database that moved is asked where it is now.
@@ -126,4 +134,4 @@ def _as_applied(current: FabricConfig, tenant: TenantConfig, outbox: OutboxConfi
     before = current.tenant(tenant.name) or replace(tenant, outboxes=(), destinations=(), routes=())
     known = next((item for item in before.outboxes if item.name == outbox.name), None)
     here = replace(known, dsn=outbox.dsn) if known else replace(outbox, aggregate_types=())
-    return OutboxView(outbox=here, tenant=before, version=current.version)
+    return OutboxView(outbox=here, tenant=before, version=version)

@@ -30,7 +30,7 @@ class OutboxView:
 
     outbox: OutboxConfig
     tenant: TenantConfig
-    #: 0 before anything was applied: the outbox then accepts nothing.
+    #: The version in which the tenant last changed; 0 before its first, the outbox then accepts nothing.
     version: int
 
 

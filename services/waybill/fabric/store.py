@@ -34,6 +34,7 @@ FROM (SELECT DISTINCT ON (kind, tenant, name) kind, tenant, name, body
       FROM fabric.object ORDER BY kind, tenant, name, version DESC) AS newest
 WHERE body IS NOT NULL
 """
+TENANT_VERSIONS: Final = "SELECT tenant, max(version) FROM fabric.object GROUP BY tenant"
 ADD_VERSION: Final = """
 INSERT INTO fabric.config_version (version, applied_at, applied_by, digest, comment) VALUES (%s, %s, %s, %s, %s)
 """
@@ -106,17 +107,26 @@ class FabricStore:
         """Return what is applied; version 0 and no tenants before the first apply."""
         return load_applied(self._connection)
 
-    def record(self, wanted: FabricConfig, changes: Sequence[Change], applied: Applied) -> int:
+    def tenant_versions(self) -> dict[str, int]:
+        """Return the version in which each tenant last changed: what its outboxes stamp on commands."""
+        return {tenant: int(version) for tenant, version in self._connection.execute(TENANT_VERSIONS)}
+
+    def record(self, whole: FabricConfig, changes: Sequence[Change], applied: Applied) -> int:
         """Store the changed objects as the next version and announce each; return the version.
 
         With nothing to change it writes nothing and returns the newest version.
+
+        Args:
+            whole: everything that is applied afterwards, for the digest.
+            changes: what differs from what is applied now.
+            applied: who, when, why.
         """
         if not changes:
             return newest_version(self._connection)
         with self._connection.transaction():
             version = newest_version(self._connection) + 1
-            whole = digest(to_objects(wanted))
-            self._connection.execute(ADD_VERSION, (version, applied.at, applied.by, whole, applied.comment))
+            mark = digest(to_objects(whole))
+            self._connection.execute(ADD_VERSION, (version, applied.at, applied.by, mark, applied.comment))
             for change in changes:
                 self._add(change, version)
             self._connection.execute(FORGET_ANNOUNCED, ((applied.at - ANNOUNCED_FOR).date(),))

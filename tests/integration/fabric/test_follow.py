@@ -7,8 +7,8 @@ from typing import Any
 
 import psycopg
 import pytest
-
 from fixtures.fix_stack import FreshDatabase
+
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, TenantConfig
 from waybill.fabric import Applied, ConfigFollower, FabricStore, plan
 from waybill.infra.clock import SystemClock

@@ -1,7 +1,7 @@
 """Durations and sizes: a whole number and a unit, and back."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waybill.fabric.core.units import format_duration, format_size, parse_duration, parse_size
@@ -39,11 +39,13 @@ def test_a_duration_is_written_with_the_largest_unit_that_divides_it(seconds: fl
     assert format_duration(seconds) == text
 
 
+@settings(deadline=None)
 @given(st.integers(0, 10**12))
 def test_every_duration_reads_back(milliseconds: int) -> None:
     assert parse_duration(format_duration(milliseconds / 1000)) == milliseconds / 1000
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**12))
 def test_every_size_reads_back(size_bytes: int) -> None:
     assert parse_size(format_size(size_bytes)) == size_bytes

@@ -1,11 +1,12 @@
 """The step from what is applied to what is wanted: pure, complete, and refused where it would break a promise.
 
-Names are never reused or renamed: consumer groups, offsets, counters and audit records hang on them. So only a
-route may leave the file; it is retired, its history stays, and the same command type may be routed again later.
+A file speaks for the tenants it names and for no other: each team may keep its own. Within a tenant, names are never
+reused or renamed, since consumer groups, offsets, counters and audit records hang on them; so only a route may leave
+its tenant. It is retired, its history stays, and the same command type may be routed again later.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -13,7 +14,7 @@ from waybill.contracts.fabric import FabricConfig
 from waybill.fabric.core.document import Plain
 from waybill.fabric.core.objects import Body, ObjectKey, ObjectKind, to_objects
 
-__all__ = ["Action", "Change", "FieldChange", "Plan", "Refusal", "plan"]
+__all__ = ["Action", "Change", "FieldChange", "Plan", "Refusal", "complete", "plan"]
 
 
 class Action(StrEnum):
@@ -65,9 +66,19 @@ class Plan:
 
 
 def plan(current: FabricConfig, wanted: FabricConfig) -> Plan:
-    """Compare two configurations by meaning; versions and the order in files play no part."""
-    old, new = to_objects(current), to_objects(wanted)
-    return Plan(changes=tuple(_changes(old, new)), refusals=tuple(_refusals(old, new)))
+    """Compare the tenants `wanted` names by meaning; versions and the order in files play no part."""
+    named = {tenant.name for tenant in wanted.tenants}
+    old = {key: body for key, body in to_objects(current).items() if key.tenant in named}
+    new = to_objects(wanted)
+    refusals = (*_refusals(old, new), *_place_refusals(current, wanted))
+    return Plan(changes=tuple(_changes(old, new)), refusals=refusals)
+
+
+def complete(current: FabricConfig, wanted: FabricConfig) -> FabricConfig:
+    """Return what will be applied: the tenants of `wanted`, and those of `current` it does not name."""
+    named = {tenant.name for tenant in wanted.tenants}
+    others = tuple(tenant for tenant in current.tenants if tenant.name not in named)
+    return replace(wanted, tenants=wanted.tenants + others)
 
 
 def _changes(old: Mapping[ObjectKey, Body], new: Mapping[ObjectKey, Body]) -> Iterator[Change]:
@@ -95,9 +106,8 @@ def _table(value: Plain) -> Body:
 
 
 _STAYS: Final = {
-    ObjectKind.TENANT: "a tenant stays in the file: put it back; take its routes out to stop new commands",
-    ObjectKind.OUTBOX: "an outbox stays in the file: put it back; its counters and its slot hang on the name",
-    ObjectKind.DESTINATION: "a destination stays in the file: put it back; take it out of its routes to stop new commands",
+    ObjectKind.OUTBOX: "an outbox stays with its tenant: put it back; its counters and its slot hang on the name",
+    ObjectKind.DESTINATION: "a destination stays with its tenant: put it back; take it out of its routes to stop new commands",
 }
 
 
@@ -126,3 +136,21 @@ def _outbox_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refu
             f"aggregate type {gone} stays with this outbox: another counter would number its commands from 1 again"
         )
         yield Refusal(key=key, rule="aggregate-stays", message=message)
+
+
+def _place_refusals(current: FabricConfig, wanted: FabricConfig) -> Iterator[Refusal]:
+    """Hold outboxes of other tenants against the wanted ones: one name is one place, and the other way round."""
+    named = {tenant.name for tenant in wanted.tenants}
+    others = [outbox for tenant in current.tenants if tenant.name not in named for outbox in tenant.outboxes]
+    for outbox in (outbox for tenant in wanted.tenants for outbox in tenant.outboxes):
+        key = ObjectKey(tenant=outbox.tenant, kind=ObjectKind.OUTBOX, name=outbox.name)
+        for other in others:
+            is_same_place = (outbox.dsn, outbox.schema) == (other.dsn, other.schema)
+            if outbox.name == other.name and not is_same_place:
+                message = (
+                    f"tenant {other.tenant} has an outbox of this name with another dsn or schema: choose another name"
+                )
+                yield Refusal(key=key, rule="outbox-place", message=message)
+            elif is_same_place and outbox.name != other.name:
+                message = f"tenant {other.tenant} calls the outbox with this dsn and schema {other.name}: use that name"
+                yield Refusal(key=key, rule="outbox-place", message=message)

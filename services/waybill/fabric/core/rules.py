@@ -49,9 +49,10 @@ RULES: Final[dict[str, str]] = {
     "ttl": "A ttl is 1s to 29d, a day less than the commands topic keeps records.",
     "max-payload": "A payload limit is 1B to 512KiB; larger data travel as a reference.",
     "capability-version": "A capability version is 1 to 2147483647.",
-    "never-removed": "What was applied once stays in the file: tenants, outboxes and destinations; only routes may go.",
+    "never-removed": "Outboxes and destinations stay with their tenant once applied; only routes may go. A tenant the file does not name is left as it is.",
     "fixed-partitions": "The number of partitions is fixed once applied: another number would move aggregates.",
     "fixed-schema": "The schema of an outbox is fixed once applied: its counters live there.",
+    "group-start-lost": "The consumer group of an applied destination has its committed offsets; one that lost them is not given others.",
     "aggregate-stays": "An aggregate type stays with the outbox that numbers it.",
 }
 
