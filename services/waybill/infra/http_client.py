@@ -64,17 +64,20 @@ class HttpLimits:
     max_answer_bytes: int = 65_536
 
 
+#: The client says `ConnectError` and `ConnectTimeoutError` also for a connection that broke or hung after the request
+#: was written. Only this cause means that no connection was ever there; without it a byte may have left.
+_NEVER_CONNECTED: Final = "client error (Connect)"
+
 # The most special first: subclasses stand before their parents.
 _FAILURES: Final[tuple[tuple[type[Exception], PostFailure], ...]] = (
-    (exceptions.ConnectTimeoutError, PostFailure.CONNECT_TIMEOUT),
     (exceptions.PoolTimeoutError, PostFailure.POOL_TIMEOUT),
-    (exceptions.ConnectError, PostFailure.CONNECT),
     (exceptions.WriteError, PostFailure.WRITE),
     (exceptions.WriteTimeoutError, PostFailure.TIMEOUT),
     (exceptions.ReadTimeoutError, PostFailure.TIMEOUT),
     (exceptions.ReadError, PostFailure.READ),
     (exceptions.RequestTimeoutError, PostFailure.TIMEOUT),
     (exceptions.BuilderError, PostFailure.UNBUILDABLE),
+    (exceptions.BodyDecodeError, PostFailure.READ),
     (exceptions.DecodeError, PostFailure.ANSWER),
     (exceptions.RedirectError, PostFailure.ANSWER),
     (exceptions.NetworkError, PostFailure.READ),
@@ -131,11 +134,21 @@ class HttpClient:
                     raise PostError(PostFailure.ANSWER)
                 return Answer(response.status, b"" if data is None else bytes(data), response.get_header("retry-after"))
         except exceptions.PyreqwestError as error:
-            for kind, failure in _FAILURES:
-                if isinstance(error, kind):
-                    raise PostError(failure) from error
-            raise PostError(PostFailure.UNKNOWN) from error
+            raise PostError(_failure_of(error)) from error
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
+
+
+def _failure_of(error: exceptions.PyreqwestError) -> PostFailure:
+    if isinstance(error, exceptions.ConnectTimeoutError | exceptions.ConnectError):
+        causes = error.details.get("causes") or []
+        timed_out = isinstance(error, exceptions.ConnectTimeoutError)
+        if any(cause["message"] == _NEVER_CONNECTED for cause in causes):
+            return PostFailure.CONNECT_TIMEOUT if timed_out else PostFailure.CONNECT
+        return PostFailure.TIMEOUT if timed_out else PostFailure.READ
+    for kind, failure in _FAILURES:
+        if isinstance(error, kind):
+            return failure
+    return PostFailure.UNKNOWN

@@ -87,7 +87,7 @@ def test_an_expired_delivery_is_never_sent_and_visible_to_its_owner(
 
 
 def test_an_expiry_after_a_byte_may_have_left_is_ambiguous(world: WorkerWorld, destination: FakeListener) -> None:
-    destination.behave = lambda arrival: None
+    destination.behave = lambda _: None
     world.add_destination(destination.url, retry=QUICK)
     (sent,) = world.emit([("subject/a", 1)], expires_at=datetime.now(UTC) + timedelta(seconds=6))
 
@@ -100,7 +100,7 @@ def test_an_expiry_after_a_byte_may_have_left_is_ambiguous(world: WorkerWorld, d
 
 @pytest.mark.requirement("DC-3", "DC-17")
 def test_a_bare_200_closes_nothing(world: WorkerWorld, destination: FakeListener) -> None:
-    destination.behave = lambda arrival: (200, {}, b"")
+    destination.behave = lambda _: (200, {}, b"")
     world.add_destination(destination.url)
     (sent,) = world.emit([("subject/a", 1)])
 
@@ -132,7 +132,7 @@ def test_an_attempt_slower_than_two_seconds_gets_its_row_so_that_the_offset_move
 def test_a_repeat_of_the_relay_is_one_more_audited_entry_and_moves_nothing(
     world: WorkerWorld, destination: FakeListener
 ) -> None:
-    destination.behave = lambda arrival: (409, {}, b"")
+    destination.behave = lambda _: (409, {}, b"")
     world.add_destination(destination.url)
     identity = {}
 
