@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import psycopg
@@ -10,12 +9,13 @@ import typer
 
 from waybill.cli.deliveries_watch import Watch, watch
 from waybill.cli.output import JsonFlag, print_json, print_table
-from waybill.contracts.fabric import FabricConfig, SecretRef
+from waybill.contracts.fabric import FabricConfig
 from waybill.contracts.states import State
 from waybill.fabric.store import load_applied
-from waybill.infra.addresses import Addresses, environment
+from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
 from waybill.infra.postgres import connect
+from waybill.infra.secrets import read_secret
 from waybill.kernel.clock import format_instant
 from waybill.kernel.errors import ConfigError, FabricError, UnavailableError
 from waybill.readmodel import DeliveryFilter, ReadModel
@@ -162,21 +162,14 @@ def _applied(connection: psycopg.Connection) -> FabricConfig | None:
     return None
 
 
-def _secret(reference: SecretRef) -> str | None:
-    if reference.env is not None:
-        return environment().get(reference.env)
-    with suppress(OSError):
-        return Path(reference.file or "").read_text(encoding="utf-8").strip()
-    return None
-
-
 def _outboxes(applied: FabricConfig | None, tenant: str | None) -> list[tuple[str, str]]:
     """Return DSN and schema of the applied outboxes whose secret can be read here."""
     found: dict[tuple[str, str], None] = {}
     for one in applied.tenants if applied else ():
         for outbox in one.outboxes:
-            if tenant in {None, one.name} and (dsn := _secret(outbox.dsn)):
-                found[dsn, outbox.schema] = None
+            if tenant in {None, one.name}:
+                with suppress(ConfigError):
+                    found[read_secret(outbox.dsn, outbox.name), outbox.schema] = None
     return list(found)
 
 

@@ -33,7 +33,9 @@ def _places() -> Places:
 
 @app.command("run")
 def run_command(
-    tenant: TenantOption = None,
+    tenant: Annotated[
+        list[str] | None, typer.Option("--tenant", help="Only this tenant; repeatable. Default: every tenant.")
+    ] = None,
     until_caught_up: bool = typer.Option(
         False, "--until-caught-up", help="Stop when everything that is there now is folded."
     ),
@@ -43,15 +45,20 @@ def run_command(
     ] = None,
     log_level: Annotated[str, typer.Option("--log-level", help="debug, info, warning or error.")] = "info",
 ) -> None:
-    """Fold the topics until stopped. One process is enough, and more than one undo each other's work."""
+    """Fold the topics until stopped. One process is enough; more of them share the tenants and take over."""
     log.configure(level=log_level)
     stop = _stop_on_signals()
-    run(_places(), Settings(tenant=tenant, until_caught_up=until_caught_up), stop, metrics_port=metrics_port)
+    run(
+        _places(),
+        Settings(tenants=frozenset(tenant or ()), until_caught_up=until_caught_up),
+        stop,
+        metrics_port=metrics_port,
+    )
 
 
 @app.command("rebuild")
 def rebuild_command(tenant: TenantOption = None, as_json: JsonFlag = False) -> None:
-    """Empty the read model and fold everything again. A running `read-model run` notices and helps."""
+    """Empty the read model and fold everything again. A running `read-model run` notices and folds its tenants."""
     log.configure(level="warning")
     stop = _stop_on_signals()
     places = _places()
@@ -59,7 +66,7 @@ def rebuild_command(tenant: TenantOption = None, as_json: JsonFlag = False) -> N
     with closing(PostgresStore(places.control_dsn)) as store:
         store.forget(tenant)
         console.print("emptied; folding again", highlight=False)
-        records = run(places, Settings(tenant=tenant, until_caught_up=True), stop)
+        records = run(places, Settings(tenants=frozenset([tenant] if tenant else ()), until_caught_up=True), stop)
         fingerprint = store.fingerprint(tenant)
     if stop.is_set():
         console.print("stopped before the end: run it again, or let `waybill read-model run` go on", highlight=False)
@@ -77,7 +84,7 @@ def status_command(tenant: TenantOption = None, as_json: JsonFlag = False) -> No
     with connect(places.control_dsn, application_name="waybill-cli") as connection:
         positions = ReadModel(connection).positions(tenant)
     with closing(KafkaSource(places.kafka)) as source:
-        tenants = source.partitions(tenant)
+        tenants = source.partitions([tenant] if tenant else ())
         bounds = source.bounds(list(tenants))
     lag: dict[str, dict[str, int]] = {}
     newest: dict[str, datetime] = {}

@@ -1,6 +1,6 @@
 """What the projector needs: a source of records with positions, and a store that moves them with the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -50,8 +50,8 @@ class Bounds:
 class Source(Protocol):
     """Reads committed records of partitions it was told, from where it was told."""
 
-    def partitions(self, tenant: str | None) -> dict[TopicPartition, str]:
-        """Return every partition of the folded topics with its tenant: of one tenant, or of all there are."""
+    def partitions(self, tenants: Collection[str] = ()) -> dict[TopicPartition, str]:
+        """Return every partition of the folded topics with its tenant: of these tenants, or of all there are."""
         ...
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
@@ -85,6 +85,10 @@ class Decoder(Protocol):
 
 class Store(Protocol):
     """Holds rows and positions together; a method may raise TransientError or UnavailableError."""
+
+    def claim(self, tenants: Collection[str]) -> frozenset[str]:
+        """Return those of the tenants that this process may fold: nobody else does while it is connected."""
+        ...
 
     def positions(
         self, partitions: Mapping[TopicPartition, str], bounds: Mapping[TopicPartition, Bounds]

@@ -1,8 +1,9 @@
 """The loop that keeps the read model: poll, decode, fold, write rows and positions together, again.
 
 Invariants: positions move only in the transaction that holds the rows they stand for, so a crash anywhere is a
-repeat of a batch that was never written; a batch that another process overtook is dropped, and the positions are
-read again; what cannot be reached is tried again for as long as the caller wants to wait.
+repeat of a batch that was never written; each tenant is folded by the process that holds its lock, and another one
+takes over within seconds when that process is gone; a batch that was overtaken all the same is dropped, and the
+positions are read again; what cannot be reached is tried again for as long as the caller wants to wait.
 """
 
 import threading
@@ -28,8 +29,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Settings:
     """How a projector runs."""
 
-    #: One tenant, or None for every tenant there is, those that come later included.
-    tenant: str | None = None
+    #: Whose topics; empty for every tenant there is, those that come later included.
+    tenants: frozenset[str] = frozenset()
     #: Stop when everything that was there at the start is folded.
     until_caught_up: bool = False
     #: How often new tenants and partitions are looked for.
@@ -64,6 +65,8 @@ class Projector:
         self._source, self._store, self._decoder, self._clock = source, store, decoder, clock
         self._settings = settings
         self._tenants: dict[TopicPartition, str] = {}
+        #: Tenants this process folds; others are folded by another process.
+        self._claimed: frozenset[str] = frozenset()
         self._positions: dict[TopicPartition, int] = {}
         #: What a run until caught up still has to reach.
         self._targets: dict[TopicPartition, int] | None = None
@@ -115,20 +118,33 @@ class Projector:
         return not self._caught_up()
 
     def _refresh(self) -> None:
-        """Take the positions of every partition there is, when that is news or when they may have moved."""
-        tenants = self._source.partitions(self._settings.tenant)
-        if self._stale or tenants != self._tenants:
-            bounds = self._source.bounds(list(tenants))
+        """Take tenants and positions, when that is news or when they may have moved."""
+        tenants = self._source.partitions(self._settings.tenants)
+        claimed = self._store.claim(set(tenants.values()))
+        bounds = self._source.bounds(list(tenants))
+        if self._stale or (tenants, claimed) != (self._tenants, self._claimed):
             self._positions = self._store.positions(tenants, bounds)
-            self._tenants = tenants
-            self._source.assign(self._positions)
+            self._tenants, self._claimed = tenants, claimed
+            self._source.assign({p: at for p, at in self._positions.items() if tenants[p] in claimed})
             self._stale = False
             self._aim(bounds)
-            log.info("read_model.assigned", partitions=len(tenants), tenants=len(set(tenants.values())))
-        self._source.show(self._positions, self._tenants)
+            log.info("read_model.assigned", partitions=len(tenants), tenants=len(claimed))
+        elif self._is_waiting_for_others():
+            self._positions |= self._others()
+        mine = {place: at for place, at in self._positions.items() if tenants[place] in claimed}
+        self._source.show(mine, tenants)
         if self.watcher is not None:
-            self.watcher.refreshed(self._positions, self._tenants, self._source.bounds(list(self._tenants)))
-        self._refresh_at = self._clock.monotonic() + self._settings.refresh_s
+            self.watcher.refreshed(self._positions, tenants, bounds)
+        pause_s = self._settings.poll_s if self._is_waiting_for_others() else self._settings.refresh_s
+        self._refresh_at = self._clock.monotonic() + pause_s
+
+    def _is_waiting_for_others(self) -> bool:
+        return self._targets is not None and self._claimed != frozenset(self._tenants.values())
+
+    def _others(self) -> dict[TopicPartition, int]:
+        """Return how far other processes are with the tenants they fold."""
+        places = {place: tenant for place, tenant in self._tenants.items() if tenant not in self._claimed}
+        return self._store.positions(places, self._source.bounds(list(places)))
 
     def _aim(self, bounds: Mapping[TopicPartition, Bounds]) -> None:
         if not self._settings.until_caught_up:

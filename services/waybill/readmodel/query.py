@@ -89,6 +89,16 @@ GROUP BY d.tenant, d.destination, d.state
 ORDER BY d.tenant, d.destination, d.state
 """
 
+_STANDING: Final = """
+SELECT d.delivery_id, d.tenant, d.destination, d.state, d.error_code,
+    (SELECT count(*) FROM read.attempt AS a
+        WHERE a.tenant = d.tenant AND a.delivery_id = d.delivery_id) AS attempts
+FROM read.delivery AS d WHERE d.delivery_id = ANY (%(ids)s)
+"""
+
+_REPEATS: Final = "SELECT count(*) FROM read.attempt WHERE kind = 'repeat' AND delivery_id = ANY (%(ids)s)"
+_DEAD_LETTERS: Final = "SELECT count(*) FROM read.dead_letter WHERE delivery_id = ANY (%(ids)s)"
+
 _OPEN_ANOMALIES: Final = """
 SELECT a.tenant, a.kind, count(*) AS anomalies FROM read.anomaly AS a
 WHERE a.resolved_at IS NULL GROUP BY a.tenant, a.kind ORDER BY a.tenant, a.kind
@@ -177,6 +187,18 @@ class ReadModel:
                 "limit": wanted.limit,
             },
         )
+
+    def standing(self, ids: Sequence[uuid.UUID]) -> Sequence[Row]:
+        """Return state, error code and number of attempts of those of the deliveries that are known."""
+        return self._rows(_STANDING, {"ids": list(ids)})
+
+    def repeats(self, ids: Sequence[uuid.UUID]) -> int:
+        """Return how many audited attempts of these deliveries were repeats of what was settled or stored."""
+        return int(self._rows(_REPEATS, {"ids": list(ids)})[0]["count"])
+
+    def dead_letter_count(self, ids: Sequence[uuid.UUID]) -> int:
+        """Return how many dead letters name one of these deliveries."""
+        return int(self._rows(_DEAD_LETTERS, {"ids": list(ids)})[0]["count"])
 
     def open_anomalies(self) -> Sequence[Row]:
         """Return the number of anomalies nobody resolved, by tenant and kind."""

@@ -6,7 +6,7 @@ are never delivered: without the ends a caught-up fold would look as if it lagge
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from confluent_kafka import (
@@ -63,8 +63,8 @@ class KafkaSource:
         """Let go of the connection."""
         self._consumer.close()
 
-    def partitions(self, tenant: str | None) -> dict[Place, str]:
-        """Return every partition of the folded topics with its tenant: of one tenant, or of all there are."""
+    def partitions(self, tenants: Collection[str] = ()) -> dict[Place, str]:
+        """Return every partition of the folded topics with its tenant: of these tenants, or of all there are."""
         try:
             metadata = self._admin.list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
@@ -72,7 +72,7 @@ class KafkaSource:
         found: dict[Place, str] = {}
         for name in sorted(metadata.topics):
             match = _FOLDED.match(name)
-            if match is not None and tenant in {None, match[1]}:
+            if match is not None and (not tenants or match[1] in tenants):
                 found |= {(name, number): match[1] for number in metadata.topics[name].partitions}
         return found
 

@@ -13,6 +13,7 @@ from psycopg import sql
 __all__ = [
     "ANOMALY",
     "ATTEMPT",
+    "CLAIM",
     "DEAD_LETTER",
     "DELIVERY",
     "FIND_HOLDERS",
@@ -236,6 +237,11 @@ SET next = v.after, newest_at = greatest(p.newest_at, v.newest_at)
 FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[], %s::timestamptz[])
     AS v (topic, partition, before, after, newest_at)
 WHERE p.topic = v.topic AND p.partition = v.partition AND p.next = v.before
+"""
+
+CLAIM: Final = """
+SELECT v.tenant FROM unnest(%s::text[]) AS v (tenant)
+WHERE pg_try_advisory_lock(hashtextextended('waybill.read.' || v.tenant, 0))
 """
 
 OPEN_POSITION: Final = """

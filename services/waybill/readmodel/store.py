@@ -1,11 +1,11 @@
 """The writer's side of PostgreSQL: rows and positions in one transaction.
 
 `synchronous_commit` is off: a crash of the server takes rows and positions back together, and they are folded
-again. Exactly one process should write; two are correct (positions are moved by compare and set) but each
-undoes the other's work.
+again. Each tenant has one writer at a time, by an advisory lock of its session; should two ever write, positions are
+moved by compare and set, so that one of them writes nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -46,12 +46,23 @@ class PostgresStore:
         self._dsn = dsn
         self._connection: psycopg.Connection | None = None
         self._truncated: frozenset[tuple[str, int]] = frozenset()
+        #: Tenants whose lock the connection holds.
+        self._claimed: set[str] = set()
 
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+            self._claimed = set()
+
+    def claim(self, tenants: Collection[str]) -> frozenset[str]:
+        """Return those of the tenants that this process may fold; what is claimed stays so while it is connected."""
+        with self._transaction() as connection:
+            asked = [tenant for tenant in tenants if tenant not in self._claimed]
+            for (tenant,) in connection.execute(statements.CLAIM, (asked,)).fetchall():
+                self._claimed.add(tenant)
+        return frozenset(self._claimed.intersection(tenants))
 
     def positions(
         self, partitions: Mapping[TopicPartition, str], bounds: Mapping[TopicPartition, Bounds]
@@ -134,6 +145,7 @@ class PostgresStore:
     @contextmanager
     def _transaction(self) -> Iterator[psycopg.Connection]:
         if self._connection is None or self._connection.closed:
+            self._claimed = set()
             self._connection = connect(self._dsn, application_name="waybill-read-model", autocommit=True)
             self._connection.execute("SET synchronous_commit = off")
         try:

@@ -102,7 +102,9 @@ def find_in_topics(
 
     `positions` are the read model's; a partition it does not know is searched from its first record.
     """
-    places = [place for place in source.partitions(tenant) if place[0].endswith(f".{Topic.COMMANDS}")]
+    places = [
+        place for place in source.partitions([tenant] if tenant else ()) if place[0].endswith(f".{Topic.COMMANDS}")
+    ]
     bounds = source.bounds(places)
     begin = {place: max(positions.get(place, 0), bounds[place].first) for place in places}
     left = {place for place in places if begin[place] < bounds[place].end}

@@ -10,6 +10,7 @@ from fixtures.fix_read_model import AT, Road
 from waybill.kernel.errors import FencedError
 from waybill.readmodel import PostgresStore
 from waybill.readmodel.core.records import Rows
+from waybill.testing import eventually
 
 pytestmark = pytest.mark.stack
 
@@ -162,6 +163,17 @@ def test_write_of_a_process_that_was_overtaken_changes_nothing(road: Road) -> No
         stale.apply(Rows(), {place: 0}, {place: 1}, {})
 
     assert road.fingerprint() == before
+
+
+def test_tenant_has_one_folder_at_a_time_and_another_takes_over_when_it_is_gone(road: Road) -> None:
+    road.fold()
+    with closing(PostgresStore(road.dsn)) as first, closing(PostgresStore(road.dsn)) as second:
+        assert first.claim({"acme", "zeta"}) == {"acme", "zeta"}
+        assert second.claim({"acme"}) == set()
+
+        first.close()
+
+        assert eventually(lambda: second.claim({"acme"})) == {"acme"}
 
 
 @pytest.mark.requirement("RS-1")

@@ -1,7 +1,7 @@
 """The loop: positions move with rows or not at all, and every accident ends in folding again from the store."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import pytest
@@ -26,7 +26,7 @@ class Topics:
         self.errors: list[Exception] = []
         self.batch = 2
 
-    def partitions(self, tenant: str | None) -> dict[TopicPartition, str]:
+    def partitions(self, tenants: Collection[str] = ()) -> dict[TopicPartition, str]:
         return {place: place[0].split(".")[1] for place in self.counts}
 
     def bounds(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Bounds]:
@@ -83,6 +83,10 @@ class Memory:
         self.offsets: list[tuple[str, int, int]] = []
         self.errors: list[Exception] = []
         self.newest: dict[TopicPartition, datetime] = {}
+        self.taken: frozenset[str] = frozenset()
+
+    def claim(self, tenants: Collection[str]) -> frozenset[str]:
+        return frozenset(tenants) - self.taken
 
     def positions(
         self, partitions: Mapping[TopicPartition, str], bounds: Mapping[TopicPartition, Bounds]
@@ -179,6 +183,31 @@ def test_invariants_of_ours_stop_the_loop() -> None:
 
     with pytest.raises(AssertionError):
         run(topics, store)
+
+
+def test_tenant_that_another_process_folds_is_left_to_it_and_waited_for() -> None:
+    theirs: TopicPartition = ("waybill.zeta.state", 0)
+    topics = Topics({PLACE: 2, theirs: 2})
+
+    class Moving(Memory):
+        looks = 0
+
+        def positions(
+            self, partitions: Mapping[TopicPartition, str], bounds: Mapping[TopicPartition, Bounds]
+        ) -> dict[TopicPartition, int]:
+            self.looks += 1
+            if self.looks == 3:
+                self.at[theirs] = 3
+            return super().positions(partitions, bounds)
+
+    moving = Moving()
+    moving.taken = frozenset({"zeta"})
+    settings = Settings(until_caught_up=True, pause_after_error_s=0.0, poll_s=0.0)
+
+    run(topics, moving, settings)
+
+    assert {topic for topic, _, _ in moving.offsets} == {PLACE[0]}
+    assert moving.at[theirs] == 3
 
 
 def test_stop_is_obeyed_although_nothing_is_caught_up() -> None:
