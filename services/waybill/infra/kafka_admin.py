@@ -45,6 +45,7 @@ class KafkaAdmin:
 
     def __init__(self, bootstrap: str, clock: Clock) -> None:
         self._bootstrap, self._clock = bootstrap, clock
+        self._pause = threading.Event()
         self._client = AdminClient(
             {"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000, "log_level": 0, "client.id": "waybill-admin"}
         )
@@ -90,10 +91,10 @@ class KafkaAdmin:
                 return False
             raise self._unavailable(f"topic {name} cannot be created", error) from error
         deadline = self._clock.monotonic() + _TIMEOUT_S
-        while name not in (known := self._metadata().topics) or len(known[name].partitions) < partitions:
+        while not _has_leaders(self._metadata().topics.get(name), partitions):
             if self._clock.monotonic() > deadline:
                 raise UnavailableError(f"topic {name} was created, but the brokers do not show it yet: run it again")
-            threading.Event().wait(0.05)
+            self._pause.wait(0.05)
         return True
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
@@ -133,14 +134,20 @@ class KafkaAdmin:
         asked = {TopicPartition(topic, number): spec for number in partitions}
         if not asked:
             return []
-        futures = self._client.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
-        )
-        found = {
-            place.partition: self._result(future, f"offsets of {topic} cannot be read")
-            for place, future in futures.items()
-        }
-        return [found[number] for number in partitions]
+        deadline = self._clock.monotonic() + _TIMEOUT_S
+        while True:
+            futures = self._client.list_offsets(
+                asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=_TIMEOUT_S
+            )
+            try:
+                found = {place.partition: future.result(_TIMEOUT_S) for place, future in futures.items()}
+            except KafkaException as error:
+                # a topic made a moment ago, or a leader that moves: the answer comes with the next metadata
+                if self._clock.monotonic() > deadline:
+                    raise self._unavailable(f"offsets of {topic} cannot be read", error) from error
+                self._pause.wait(0.1)
+            else:
+                return [found[number] for number in partitions]
 
     def _configs(self, names: list[str]) -> dict[str, dict[str, str]]:
         if not names:
@@ -169,3 +176,7 @@ class KafkaAdmin:
 
     def _unavailable(self, complaint: str, error: KafkaException) -> UnavailableError:
         return UnavailableError(f"{complaint} at {self._bootstrap} (WAYBILL_KAFKA): {error.args[0].str()}")
+
+
+def _has_leaders(topic: Any, partitions: int) -> bool:
+    return topic is not None and len([p for p in topic.partitions.values() if p.leader >= 0]) >= partitions
