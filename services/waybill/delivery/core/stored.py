@@ -11,14 +11,15 @@ from waybill.kernel.errors import ContractError
 
 __all__ = ["pack_record", "unpack_record"]
 
-_VERSION: Final = b"\x01"
+_VERSION: Final = 1
 _LENGTH: Final = struct.Struct(">i")
+_HEAD: Final = struct.Struct(">BI")
 RawRecord = tuple[bytes | None, list[tuple[str, bytes | None]], bytes | None]
 
 
 def pack_record(key: bytes | None, headers: list[tuple[str, bytes | None]], value: bytes | None) -> bytes:
     """Return one byte string that `unpack_record` reads back; absent and empty parts stay different."""
-    parts: list[bytes] = [_VERSION]
+    parts: list[bytes] = [_HEAD.pack(_VERSION, len(headers))]
     for part in (key, value):
         _put(parts, part)
     for name, content in headers:
@@ -33,11 +34,12 @@ def unpack_record(packed: bytes) -> RawRecord:
     Raises:
         ContractError: written by a newer version, or damaged.
     """
-    if packed[:1] != _VERSION:
-        raise ContractError("a stored record has a form this version does not know")
     found: list[bytes | None] = []
-    at = 1
+    at = _HEAD.size
     try:
+        version, count = _HEAD.unpack_from(packed)
+        if version != _VERSION:
+            raise ContractError("a stored record has a form this version does not know")
         while at < len(packed):
             (length,) = _LENGTH.unpack_from(packed, at)
             at += _LENGTH.size
@@ -45,7 +47,7 @@ def unpack_record(packed: bytes) -> RawRecord:
             at += max(length, 0)
     except struct.error as error:
         raise ContractError("a stored record is damaged") from error
-    if at != len(packed) or len(found) < 2 or len(found) % 2:
+    if at != len(packed) or len(found) != 2 + 2 * count:
         raise ContractError("a stored record is damaged")
     headers = [((name or b"").decode(), content) for name, content in zip(found[2::2], found[3::2], strict=True)]
     return found[0], headers, found[1]
