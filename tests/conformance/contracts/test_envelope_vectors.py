@@ -3,10 +3,12 @@
 import base64
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,3 +130,19 @@ def test_gap_resolutions_render_to_their_bytes_and_read_back(vectors: Vectors) -
         assert body.decode() == case["body"]
         assert hashlib.sha256(body).hexdigest() == case["body_sha256"]
         assert parse(body) == gap
+
+
+def test_the_page_about_the_wire_shows_the_members_in_order_and_a_true_example(
+    vectors: Vectors, checkout: Path
+) -> None:
+    page = (checkout / "docs" / "reference" / "wire.md").read_text()
+    cases = vectors("envelope_v1.json")
+    longest = max(cases, key=lambda case: len(json.loads(case["body"])))
+    section = page.split("## The body, envelope version 1")[1].split("###")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+    shown = [name for name in listed if name not in {"datakeyid", "dataref", "data_base64"}]
+
+    assert shown == [name for name in json.loads(longest["body"]) if name not in {"datakeyid", "dataref"}]
+    assert {name for case in cases for name in json.loads(case["body"])} == set(listed)
+    assert re.findall(r"^```json\n(.+)\n```$", section, re.MULTILINE) == [cases[0]["body"]]
