@@ -1,0 +1,74 @@
+"""`waybill bench`: measure on the running local stack. Ratios decide; absolute figures are for a quiet machine."""
+
+from typing import Annotated, Any
+
+import typer
+
+from waybill.bench.deliver import DeliverOptions, bench_deliver
+from waybill.bench.emit import EmitOptions, bench_emit
+from waybill.bench.latency import LatencyOptions, bench_latency
+from waybill.bench.relay import RelayOptions, bench_relay
+from waybill.cli.output import JsonFlag, console, print_json, print_table
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Measure relay, emit, deliver and latency.")
+
+Pairs = Annotated[int, typer.Option(min=1, help="Interleaved pairs; below 5 the run calls itself invalid.")]
+
+
+def _say(line: str) -> None:
+    console.print(line, style="dim")
+
+
+def _show(report: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    print_table(f"bench {report['bench']}", ("figure", "value"), list(report.items()))
+    if report["invalid"]:
+        console.print("invalid: too few pairs, or they differ by more than a quarter; run it on a quieter machine")
+
+
+@app.command()
+def deliver(
+    commands: Annotated[int, typer.Option(min=100, help="Commands in each backlog.")] = 20_000,
+    pairs: Pairs = 5,
+    connections: Annotated[int, typer.Option(min=1, help="Connections of the bare loop.")] = 64,
+    soak: Annotated[int, typer.Option(min=0, help="Deliver this many more and watch memory.")] = 0,
+    as_json: JsonFlag = False,
+) -> None:
+    """In Kafka → acknowledged with durable state: one worker process against a bare HTTP loop."""
+    options = DeliverOptions(commands=commands, pairs=pairs, connections=connections, soak=soak)
+    _show(bench_deliver(options, _say), as_json=as_json)
+
+
+@app.command()
+def relay(
+    commands: Annotated[int, typer.Option(min=100, help="Rows in each round.")] = 100_000,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds.")] = 5,
+    as_json: JsonFlag = False,
+) -> None:
+    """Row committed in PostgreSQL → record readable in Kafka, through the real connector."""
+    _show(bench_relay(RelayOptions(commands=commands, rounds=rounds), _say), as_json=as_json)
+
+
+@app.command()
+def emit(
+    commands: Annotated[int, typer.Option(min=10, help="Transactions in each arm of a pair.")] = 500,
+    pairs: Pairs = 10,
+    writers: Annotated[int, typer.Option(min=1, help="Concurrent writers on one aggregate.")] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """What a command adds to the producer's own transaction, and how fast one aggregate takes commits."""
+    _show(bench_emit(EmitOptions(commands=commands, pairs=pairs, writers=writers), _say), as_json=as_json)
+
+
+@app.command()
+def latency(
+    rate: Annotated[int, typer.Option(min=1, help="Commands per second.")] = 200,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long, after a warm-up.")] = 30.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Commit → first byte at the listener, through the whole road."""
+    _show(bench_latency(LatencyOptions(rate_per_s=rate, seconds=seconds), _say), as_json=as_json)
