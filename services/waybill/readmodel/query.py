@@ -96,7 +96,6 @@ SELECT d.delivery_id, d.tenant, d.destination, d.state, d.error_code,
 FROM read.delivery AS d WHERE d.delivery_id = ANY (%(ids)s)
 """
 
-_REPEATS: Final = "SELECT count(*) FROM read.attempt WHERE kind = 'repeat' AND delivery_id = ANY (%(ids)s)"
 _DEAD_LETTERS: Final = "SELECT count(*) FROM read.dead_letter WHERE delivery_id = ANY (%(ids)s)"
 
 _OPEN_ANOMALIES: Final = """
@@ -191,10 +190,6 @@ class ReadModel:
     def standing(self, ids: Sequence[uuid.UUID]) -> Sequence[Row]:
         """Return state, error code and number of attempts of those of the deliveries that are known."""
         return self._rows(_STANDING, {"ids": list(ids)})
-
-    def repeats(self, ids: Sequence[uuid.UUID]) -> int:
-        """Return how many audited attempts of these deliveries were repeats of what was settled or stored."""
-        return int(self._rows(_REPEATS, {"ids": list(ids)})[0]["count"])
 
     def dead_letter_count(self, ids: Sequence[uuid.UUID]) -> int:
         """Return how many dead letters name one of these deliveries."""

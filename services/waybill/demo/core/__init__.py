@@ -1,0 +1,1 @@
+"""The pure part of the demonstration: what is emitted, and the verdict on what became of it."""
