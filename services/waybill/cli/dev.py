@@ -65,6 +65,9 @@ def up_command(  # noqa: PLR0913 - one parameter per option of the command
     name: NameOption = None,
     brokers: Annotated[int | None, typer.Option(help="1, or 3 for replication factor 3 / min in-sync 2.")] = None,
     port: Annotated[list[str] | None, typer.Option(help="NAME=NUMBER, repeatable: a port you want.")] = None,
+    service: Annotated[
+        list[str] | None, typer.Option(help="Start this service only, repeatable; the others can follow later.")
+    ] = None,
     backend: Annotated[
         str | None, typer.Option("--stack", "--backend", help="process (the default), containers or external.")
     ] = None,
@@ -90,7 +93,14 @@ def up_command(  # noqa: PLR0913 - one parameter per option of the command
         "secrets": secrets,
     }
     addresses = {key: value for key, value in given.items() if value}
-    wanted = Wanted(name=name, backend=backend, brokers=brokers, ports=_ports(port or []), addresses=addresses)
+    wanted = Wanted(
+        name=name,
+        backend=backend,
+        brokers=brokers,
+        ports=_ports(port or []),
+        services=tuple(service) if service else None,
+        addresses=addresses,
+    )
     stack = up(wanted, _progress())
     record = _record(stack)
     if as_json:

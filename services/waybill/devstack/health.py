@@ -8,12 +8,37 @@ environment proxy is used: everything is on this machine or named by its user.
 import http.client
 import socket
 import struct
+from contextlib import closing
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["answers_http", "live_brokers"]
+import psycopg
+
+from waybill.devstack.plan import HOST
+from waybill.devstack.stack import Stack
+
+__all__ = ["answers_http", "is_ready", "live_brokers"]
 
 TIMEOUT_S: Final = 3.0
+
+
+def is_ready(stack: Stack, service: str) -> bool:
+    """Whether one service of a stack on this machine does its work; a broker waits for the whole cluster."""
+    if service == "postgres":
+        return _takes_login(stack.dsn("postgres"))
+    if service == "connect":
+        return answers_http(f"{stack.connect_url}/connectors")
+    if service == "registry":
+        return answers_http(f"{stack.registry_url}/subjects")
+    return live_brokers(f"{HOST}:{stack.ports[service]}") >= stack.brokers
+
+
+def _takes_login(dsn: str) -> bool:
+    try:
+        with closing(psycopg.connect(dsn, connect_timeout=3)):
+            return True
+    except psycopg.OperationalError:
+        return False
 
 
 def answers_http(url: str) -> bool:

@@ -54,6 +54,10 @@ def up(wanted: Wanted | None = None, progress: Progress = silent) -> Stack:
         _same_kind(asked, former)
         backend = backend_for(asked.backend or (former.backend if former else "process"), folder, progress)
         stack = backend.prepare(asked, former)
+        if unknown := set(asked.services or ()) - set(service_names(stack.brokers)):
+            raise ConfigError(
+                f"no service {min(unknown)!r}: expected some of {', '.join(service_names(stack.brokers))}"
+            )
         write_state(stack)
         _write_secrets(stack)
         stack.keys_dir.mkdir(mode=0o700, exist_ok=True)

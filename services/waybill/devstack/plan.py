@@ -178,7 +178,7 @@ def broker_properties(stack: Stack, node: int) -> dict[str, object]:
     }
 
 
-def connect_properties(stack: Stack, installed: Installed) -> dict[str, object]:
+def connect_properties(stack: Stack, plugin_path: Path) -> dict[str, object]:
     """Return the settings of the Connect worker: distributed, exactly once for sources, secrets only by provider."""
     replicas = min(stack.brokers, 3)
     settings: dict[str, object] = {
@@ -188,7 +188,7 @@ def connect_properties(stack: Stack, installed: Installed) -> dict[str, object]:
         "rest.advertised.host.name": HOST,
         "key.converter": "org.apache.kafka.connect.storage.StringConverter",
         "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
-        "plugin.path": installed.plugin_path,
+        "plugin.path": plugin_path,
         "plugin.discovery": "service_load",
         "exactly.once.source.support": "enabled",
         "connector.client.config.override.policy": "None",

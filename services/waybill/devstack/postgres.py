@@ -27,7 +27,7 @@ from waybill.devstack.processes import Account
 from waybill.devstack.stack import Stack
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["Cluster", "accepts", "cluster_for", "prepare_roles", "start"]
+__all__ = ["Cluster", "cluster_for", "forget", "prepare_roles", "start"]
 
 ACCOUNT_NAME: Final = "waybill"
 FALLBACK_NAME: Final = "nobody"
@@ -213,15 +213,6 @@ def _clear_stale_pid(data: Path) -> None:
         return  # a server serves this folder: let the new one say so
     psutil.wait_procs(children, timeout=10)
     pid_file.unlink(missing_ok=True)
-
-
-def accepts(stack: Stack) -> bool:
-    """Whether the server takes a login."""
-    try:
-        with closing(psycopg.connect(stack.dsn("postgres"), connect_timeout=3)):
-            return True
-    except psycopg.OperationalError:
-        return False
 
 
 def prepare_roles(stack: Stack) -> None:

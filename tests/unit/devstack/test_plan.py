@@ -1,6 +1,6 @@
 """The plan of a stack as tables: ports, settings, command lines."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from waybill.devstack.stack import Stack, from_document, to_document
 from waybill.kernel.errors import ConfigError, UnavailableError
 
 FOLDER = Path("/p/.waybill/stacks/x")
+StackOf = Callable[[int], Stack]
 INSTALLED = plan.Installed(
     java=Path("/j/java"),
     java_archive=Path("/c/java.jsa"),
@@ -19,24 +20,6 @@ INSTALLED = plan.Installed(
     plugin_path=Path("/c/debezium"),
     registry=Path("/c/registry"),
 )
-
-
-def make_stack(brokers: int = 1) -> Stack:
-    ports = {name: 20_000 + number for number, name in enumerate(plan.port_names(brokers))}
-    return Stack(
-        name="x",
-        backend="process",
-        folder=FOLDER,
-        brokers=brokers,
-        kafka=",".join(f"127.0.0.1:{ports[f'kafka-{node}']}" for node in range(1, brokers + 1)),
-        connect_url=f"http://127.0.0.1:{ports['connect']}",
-        registry_url=f"http://127.0.0.1:{ports['registry']}/apis/ccompat/v7",
-        postgres_host="127.0.0.1",
-        postgres_port=ports["postgres"],
-        ports=ports,
-        cluster_id="d2F5YmlsbC1zdGFjay0wMQ",
-        passwords={role: f"secret-of-{role}" for role in ("postgres", *plan.LOGIN_ROLES)},
-    )
 
 
 NAMES = ("postgres", "connect")
@@ -102,8 +85,8 @@ BROKER_RULES = [
 
 
 @pytest.mark.parametrize(("brokers", "key", "value"), BROKER_RULES, ids=[f"{r[0]}-{r[1]}" for r in BROKER_RULES])
-def test_broker_settings(brokers: int, key: str, value: object) -> None:
-    assert plan.broker_properties(make_stack(brokers), 1)[key] == value
+def test_broker_settings(brokers: int, key: str, value: object, stack_of: StackOf) -> None:
+    assert plan.broker_properties(stack_of(brokers), 1)[key] == value
 
 
 CONNECT_RULES = [
@@ -119,14 +102,14 @@ CONNECT_RULES = [
 
 
 @pytest.mark.parametrize(("key", "value"), CONNECT_RULES, ids=[rule[0] for rule in CONNECT_RULES])
-def test_connect_settings(key: str, value: object) -> None:
-    assert plan.connect_properties(make_stack(), INSTALLED)[key] == value
+def test_connect_settings(key: str, value: object, stack_of: StackOf) -> None:
+    assert plan.connect_properties(stack_of(1), INSTALLED.plugin_path)[key] == value
 
 
-def test_nothing_listens_beyond_this_machine() -> None:
-    stack = make_stack(3)
+def test_nothing_listens_beyond_this_machine(stack_of: StackOf) -> None:
+    stack = stack_of(3)
     texts: list[Mapping[str, object]] = [plan.broker_properties(stack, node) for node in (1, 2, 3)]
-    texts += [plan.connect_properties(stack, INSTALLED), plan.registry_properties(stack)]
+    texts += [plan.connect_properties(stack, INSTALLED.plugin_path), plan.registry_properties(stack)]
 
     listening = {
         key: str(value)
@@ -146,16 +129,16 @@ def test_no_two_listeners_of_three_brokers_share_a_port() -> None:
     assert len(ports) == len(set(ports)) == 10
 
 
-def test_every_command_line_carries_its_marker_as_one_argument() -> None:
-    stack = make_stack()
+def test_every_command_line_carries_its_marker_as_one_argument(stack_of: StackOf) -> None:
+    stack = stack_of(1)
 
     for service in ("kafka-1", "connect", "registry"):
         assert f"-D{plan.marker(FOLDER, service)}" in plan.java_command(stack, INSTALLED, service)
     assert plan.marker(FOLDER, "postgres") in plan.postgres_command(stack, Path("/b"), Path("/d"))
 
 
-def test_no_command_line_shows_a_secret() -> None:
-    stack = make_stack()
+def test_no_command_line_shows_a_secret(stack_of: StackOf) -> None:
+    stack = stack_of(1)
     lines = [plan.java_command(stack, INSTALLED, service) for service in ("kafka-1", "connect", "registry")]
     lines += [plan.format_command(stack, INSTALLED, 1), plan.postgres_command(stack, Path("/b"), Path("/d"))]
 
@@ -166,8 +149,8 @@ def test_no_command_line_shows_a_secret() -> None:
 @pytest.mark.parametrize(
     "setting", ["wal_level=logical", "max_replication_slots=64", "max_wal_senders=64", "max_connections=300"]
 )
-def test_postgres_settings(setting: str) -> None:
-    assert setting in plan.postgres_command(make_stack(), Path("/b"), Path("/d"))
+def test_postgres_settings(setting: str, stack_of: StackOf) -> None:
+    assert setting in plan.postgres_command(stack_of(1), Path("/b"), Path("/d"))
 
 
 @pytest.mark.parametrize(
@@ -208,17 +191,15 @@ def test_properties_carry_any_text(value: str) -> None:
     assert _read_properties(text) == {"key": value}
 
 
-def test_the_state_file_brings_the_same_stack_back_where_it_is_found() -> None:
-    stack = make_stack(3)
+def test_the_state_file_brings_the_same_stack_back_where_it_is_found(stack_of: StackOf) -> None:
+    stack = stack_of(3)
 
     assert from_document(to_document(stack), FOLDER) == stack
     assert from_document(to_document(stack), Path("/moved/x")).keys_dir == Path("/moved/x/keys")
 
 
-def test_a_dsn_quotes_what_a_uri_would_misread() -> None:
-    stack = Stack(
-        **{field: getattr(make_stack(), field) for field in Stack.__slots__} | {"passwords": {"a b": "p@/:?"}}
-    )
+def test_a_dsn_quotes_what_a_uri_would_misread(stack_of: StackOf) -> None:
+    stack = Stack(**{field: getattr(stack_of(1), field) for field in Stack.__slots__} | {"passwords": {"a b": "p@/:?"}})
 
     assert stack.dsn("d", "a b") == "postgresql://a%20b:p%40%2F%3A%3F@127.0.0.1:20000/d"
     with pytest.raises(ConfigError, match="has no role 'nobody'"):

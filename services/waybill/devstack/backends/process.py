@@ -5,7 +5,6 @@ asked in its own protocol whether it is ready. A service that ends while it shou
 error of its log. Nothing is undone on failure: what runs is found again by the next `up` or ended by `down`.
 """
 
-import shutil
 import subprocess
 import threading
 import time
@@ -19,7 +18,8 @@ import psutil
 
 from waybill.devstack import artifacts, health, plan, postgres, processes
 from waybill.devstack.ports import local_stack
-from waybill.devstack.stack import Stack, Wanted, write_private
+from waybill.devstack.settings import log_file, write_settings
+from waybill.devstack.stack import Stack, Wanted
 from waybill.infra.addresses import environment
 from waybill.kernel.errors import UnavailableError
 
@@ -59,7 +59,7 @@ class ProcessBackend:
         """Start what of `services` is not running and wait until all are ready."""
         running = self.running(stack)
         missing = [service for service in services if service not in running]
-        if not missing and all(self._is_ready(stack, service) for service in services):
+        if not missing and all(health.is_ready(stack, service) for service in services):
             return
         began = time.monotonic()
         installed = None
@@ -105,7 +105,7 @@ class ProcessBackend:
     ) -> None:
         if "postgres" in missing:
             cluster = postgres.cluster_for(stack.folder, artifacts.postgres_binaries(), self._progress)
-            postgres.start(stack, cluster, self._log(stack, "postgres"))
+            postgres.start(stack, cluster, log_file(stack, "postgres"))
         self._wait(stack, "postgres")
         postgres.prepare_roles(stack)
         if installed is not None and "registry" in services and not self._gave_up.is_set():
@@ -113,7 +113,7 @@ class ProcessBackend:
 
     def _java_road(self, stack: Stack, installed: plan.Installed, service: str, is_missing: bool) -> None:
         if is_missing:
-            self._write_settings(stack, installed, service)
+            write_settings(stack, installed.plugin_path, service)
             if service.startswith("kafka"):
                 self._format(stack, installed, service)
             processes.spawn(
@@ -123,22 +123,6 @@ class ProcessBackend:
                 environ=_java_environment(),
             )
         self._wait(stack, service)
-
-    def _write_settings(self, stack: Stack, installed: plan.Installed, service: str) -> None:
-        work = stack.folder / service
-        shutil.rmtree(work / "tmp", ignore_errors=True)  # native libraries a killed JVM unpacked
-        (work / "tmp").mkdir(parents=True)
-        if service == "registry":
-            write_private(
-                work / "config" / "application.properties", plan.properties_text(plan.registry_properties(stack))
-            )
-            return
-        write_private(work / "log4j2.properties", plan.log_settings(self._log(stack, service)))
-        if service == "connect":
-            write_private(work / "connect.properties", plan.properties_text(plan.connect_properties(stack, installed)))
-        else:
-            node = int(service.removeprefix("kafka-"))
-            write_private(work / "server.properties", plan.properties_text(plan.broker_properties(stack, node)))
 
     def _format(self, stack: Stack, installed: plan.Installed, service: str) -> None:
         if (stack.folder / service / "data" / "meta.properties").is_file():
@@ -159,7 +143,7 @@ class ProcessBackend:
     def _wait(self, stack: Stack, service: str) -> None:
         began = time.monotonic()
         pause, turn = threading.Event(), 0
-        while not self._is_ready(stack, service):
+        while not health.is_ready(stack, service):
             turn += 1
             if self._gave_up.is_set():
                 return
@@ -167,23 +151,14 @@ class ProcessBackend:
                 raise UnavailableError(self._why_it_ended(stack, service))
             if time.monotonic() - began > READY_WITHIN_S:
                 raise UnavailableError(
-                    f"{service} is not ready after {READY_WITHIN_S:.0f} s: see {self._log(stack, service)}; "
+                    f"{service} is not ready after {READY_WITHIN_S:.0f} s: see {log_file(stack, service)}; "
                     "`waybill dev down` ends it, `waybill dev up` tries again"
                 )
             pause.wait(0.15)
         self._progress(f"{service} is ready after {time.monotonic() - began:.1f} s")
 
-    def _is_ready(self, stack: Stack, service: str) -> bool:
-        if service == "postgres":
-            return postgres.accepts(stack)
-        if service == "connect":
-            return health.answers_http(f"{stack.connect_url}/connectors")
-        if service == "registry":
-            return health.answers_http(f"{stack.registry_url}/subjects")
-        return health.live_brokers(f"{plan.HOST}:{stack.ports[service]}") >= stack.brokers
-
     def _why_it_ended(self, stack: Stack, service: str) -> str:
-        log = self._log(stack, service)
+        log = log_file(stack, service)
         lines: list[str] = []
         for path in (self._output(stack, service), log):
             if path.is_file():
@@ -200,14 +175,14 @@ class ProcessBackend:
             process = running.get(service)
             state = "stopped"
             if process is not None:
-                state = "up" if self._is_ready(stack, service) else "starting"
+                state = "up" if health.is_ready(stack, service) else "starting"
             rows.append(
                 {
                     "service": service,
                     "state": state,
                     "pid": process.pid if process else None,
                     "address": f"{plan.HOST}:{stack.ports[service]}",
-                    "log": str(self._log(stack, service)),
+                    "log": str(log_file(stack, service)),
                 }
             )
         return rows
@@ -225,13 +200,10 @@ class ProcessBackend:
                 ended += members
         return ended
 
-    def _log(self, stack: Stack, service: str) -> Path:
-        return stack.folder / "logs" / f"{service}.log"
-
     def _output(self, stack: Stack, service: str) -> Path:
         """Where standard output goes: the log itself for services that write no log file of their own."""
         own_log = service in ("postgres", "registry")
-        return self._log(stack, service) if own_log else stack.folder / "logs" / f"{service}.out"
+        return log_file(stack, service) if own_log else stack.folder / "logs" / f"{service}.out"
 
 
 def _java_environment() -> dict[str, str]:
