@@ -33,7 +33,12 @@ KeysDirOption = Annotated[
     typer.Option("--keys-dir", help="Folder of all tenants' keys; else WAYBILL_KEYS_DIR, else the local stack's."),
 ]
 OverlapOption = Annotated[
-    float, typer.Option("--overlap-hours", min=0, help="How long the keys before the new one go on signing.")
+    float,
+    typer.Option(
+        "--overlap-hours",
+        min=0,
+        help="How long the keys before the new one go on signing; 0 revokes them, and refuses what is on its way.",
+    ),
 ]
 AlgorithmOption = Annotated[str, typer.Option("--algorithm", help="aes-256-gcm or chacha20-poly1305.")]
 

@@ -1,9 +1,9 @@
 """Making, rotating and listing a tenant's keys: the acts behind `waybill keys`.
 
 `ensure_…` is idempotent: what is there stays. `rotate_…` adds a key that is valid at once and lets the ones before it
-end after the overlap. Signing with both meanwhile is what makes a rotation invisible, so workers must read the file again
-within the overlap, and listeners must see the new public file before it ends. One act at a time per tenant, by a lock
-file; the public file is written again with every act, so a lost one comes back.
+end after the overlap. Signing with both meanwhile is what makes a rotation invisible: workers follow their file within
+seconds, listeners must see the new public file before the overlap ends. One act at a time per tenant, by a lock file;
+the public file is written again with every act, so a lost one comes back.
 """
 
 import fcntl

@@ -8,6 +8,7 @@ The body is the same on every attempt; timestamp
 and signature are not (GW-3).
 """
 
+import contextlib
 import hmac
 import math
 from base64 import b64decode, b64encode
@@ -25,6 +26,7 @@ __all__ = [
     "ID_HEADER",
     "SIGNATURE_HEADER",
     "TIMESTAMP_HEADER",
+    "FileSigner",
     "Signer",
     "load_signer",
     "parse_hmac_secrets",
@@ -34,6 +36,8 @@ __all__ = [
 ID_HEADER: Final = "webhook-id"
 TIMESTAMP_HEADER: Final = "webhook-timestamp"
 SIGNATURE_HEADER: Final = "webhook-signature"
+#: How long a changed key file may go unnoticed, in seconds; any overlap is longer.
+_LOOK_EVERY_S: Final = 5
 
 _HMAC_PREFIX: Final = "whsec_"
 _HMAC_BYTES: Final = range(24, 65)
@@ -45,12 +49,13 @@ def signed_content(webhook_id: str, timestamp: int | str, body: bytes) -> bytes:
 
 
 class Signer:
-    """Signs with every key valid at the timestamp: a tenant's Ed25519 keys, and shared secrets if there are any.
-
-    Cheap to make and without I/O; to follow a changed key file, load another one.
-    """
+    """Signs with every key valid at the timestamp: a tenant's Ed25519 keys, and shared secrets if there are any."""
 
     def __init__(self, keys: Iterable[KeyRecord], hmac_secrets: Sequence[Secret] = ()) -> None:
+        self._hmac = [secret.reveal() for secret in hmac_secrets]
+        self._take(keys)
+
+    def _take(self, keys: Iterable[KeyRecord]) -> None:
         self._ed25519 = [
             (
                 key.not_before.timestamp(),
@@ -60,7 +65,6 @@ class Signer:
             for key in keys
             if key.algorithm is Algorithm.ED25519
         ]
-        self._hmac = [secret.reveal() for secret in hmac_secrets]
 
     def sign(self, webhook_id: str, timestamp: int, body: bytes) -> str:
         """Return the value of `webhook-signature`.
@@ -85,6 +89,42 @@ class Signer:
         return " ".join(entries)
 
 
+class FileSigner(Signer):
+    """A signer that follows its key file, so that a rotation reaches a running worker.
+
+    The file is looked at again at most every five seconds of the timestamps it signs, and read when it was replaced.
+    A file that cannot be read leaves the keys as they are: their own windows end them.
+    """
+
+    def __init__(self, path: Path, hmac_secrets: Sequence[Secret] = ()) -> None:
+        self._path = path
+        self._seen = _mark(path)
+        self._looked_at = 0
+        super().__init__(read_keys(path), hmac_secrets)
+
+    def sign(self, webhook_id: str, timestamp: int, body: bytes) -> str:
+        """Sign as `Signer.sign`, with the keys of the file as it is now."""
+        if not 0 <= timestamp - self._looked_at < _LOOK_EVERY_S:
+            self._look(timestamp)
+        return super().sign(webhook_id, timestamp, body)
+
+    def _look(self, timestamp: int) -> None:
+        self._looked_at = timestamp
+        seen = _mark(self._path)
+        if seen is not None and seen != self._seen:
+            with contextlib.suppress(ConfigError):
+                self._take(read_keys(self._path))
+                self._seen = seen
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
+
+
 def parse_hmac_secrets(text: str | None) -> tuple[Secret, ...]:
     """Read shared secrets (`whsec_` and base64 of 24 to 64 bytes), separated by white space while they rotate.
 
@@ -105,8 +145,8 @@ def parse_hmac_secrets(text: str | None) -> tuple[Secret, ...]:
     return tuple(found)
 
 
-def load_signer(keys_dir: Path | str, tenant: Tenant, hmac_secret: str | None = None) -> Signer:
-    """Make the signer of a tenant from its key file.
+def load_signer(keys_dir: Path | str, tenant: Tenant, hmac_secret: str | None = None) -> FileSigner:
+    """Make the signer of a tenant, which follows its key file.
 
     Args:
         keys_dir: the folder of all tenants' key files.
@@ -116,5 +156,4 @@ def load_signer(keys_dir: Path | str, tenant: Tenant, hmac_secret: str | None = 
     Raises:
         ConfigError: no usable key file or secret; says what to do.
     """
-    keys = read_keys(signing_path(Path(keys_dir), tenant))
-    return Signer(keys, parse_hmac_secrets(hmac_secret))
+    return FileSigner(signing_path(Path(keys_dir), tenant), parse_hmac_secrets(hmac_secret))

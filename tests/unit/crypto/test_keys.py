@@ -77,6 +77,23 @@ def test_what_the_file_signs_its_public_file_believes(tmp_path: Path) -> None:
         assert isinstance(verify(headers, b"body", keys, now), Accept)
 
 
+@pytest.mark.requirement("GW-19")
+def test_a_running_signer_follows_its_file(tmp_path: Path) -> None:
+    ensure_signing(tmp_path, ACME, NOW)
+    signer = load_signer(tmp_path, ACME)
+    stamp = int(NOW.timestamp()) + 60
+    first = signer.sign("id", stamp, b"body")
+
+    rotate_signing(tmp_path, ACME, NOW + timedelta(seconds=60))
+    at_once, soon = signer.sign("id", stamp + 4, b"body"), signer.sign("id", stamp + 5, b"body")
+    signing_path(tmp_path, ACME).write_text("half a fi")
+    later = signer.sign("id", stamp + 60, b"body")
+    signing_path(tmp_path, ACME).unlink()
+    after_the_overlap = signer.sign("id", stamp + 86_400, b"body")
+
+    assert [text.count("v1a,") for text in (first, at_once, soon, later, after_the_overlap)] == [1, 1, 2, 2, 1]
+
+
 def test_sealing_keys_rotate_at_once_and_old_ones_stay(tmp_path: Path) -> None:
     ensure_sealing(tmp_path, ACME, NOW)
     (first,) = read_keys(sealing_path(tmp_path, ACME))
