@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from waybill.cli import app as cli
 from waybill.contracts import codes, command, states
+from waybill.fabric.core import rules as fabric_rules
 from waybill.fabric.core import shape
 from waybill.kernel import errors
 
@@ -127,6 +128,8 @@ def page_fabric_yaml() -> str:
             (f"`{field.key}`", _expected(field.kind), _default(each, field), field.meaning) for field in each.fields
         ]
         parts.append(f"\n## {each.noun}\n\n{table(('key', 'what', 'left out', 'meaning'), rows)}")
+    rules = [(f"`{rule}`", sentence) for rule, sentence in fabric_rules.RULES.items()]
+    parts.append(f"\n## Rules\n\nA refusal names its rule.\n\n{table(('rule', 'what holds'), rules)}")
     return "".join(parts)
 
 
