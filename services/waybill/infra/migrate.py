@@ -92,7 +92,7 @@ def migrate(
 ) -> list[Migration]:
     """Apply what is not applied yet, in one transaction, and return it (empty when all was there).
 
-    Joins the caller's transaction when one is open.
+    Joins the caller's transaction when one is open, else commits its own.
 
     Raises:
         ConfigError: an applied migration differs from the file of that number, or the database has migrations

@@ -1,7 +1,7 @@
 """One round of housekeeping: days ahead, finished days closed, days past retention dropped behind the relay.
 
 The decisions are SQL functions, so that a database's own scheduler can call them; each runs in its own short
-transaction, and none waits longer than two seconds for a lock that writers need. A round that meets a long
+transaction, and none waits longer than a second for a lock that writers need. A round that meets a long
 transaction reports `busy` and the next one does the work: run it at least daily, better hourly.
 """
 

@@ -1,6 +1,6 @@
 -- Housekeeping: days ahead, and days that are over, dropped only when the relay has read them. Three functions, each
 -- for a transaction of its own: none waits for one lock while it holds another that writers need. Every row they
--- return is (action, partition, reason); `busy` means a writer held the lock for two seconds, the next round does it.
+-- return is (action, partition, reason); `busy` means a writer held the lock for a second, the next round does it.
 
 -- Records where the WAL stands once nobody can write into a finished partition any more; true when it moved.
 CREATE FUNCTION {schema}.close_partition(name text) RETURNS boolean
@@ -41,7 +41,7 @@ END $$;
 CREATE FUNCTION {schema}.make_partitions(ahead_days integer DEFAULT 7,
     today date DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date)
 RETURNS TABLE (action text, partition text, reason text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
     made text;
 BEGIN
@@ -64,7 +64,7 @@ END $$;
 -- Finished days: closed. Again on every round: a row that came late (a clock set back) moves the position.
 CREATE FUNCTION {schema}.close_partitions(today date DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date)
 RETURNS TABLE (action text, partition text, reason text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
     p record;
 BEGIN
@@ -90,7 +90,7 @@ RETURN (SELECT CASE WHEN bool_or(s.confirmed_flush_lsn IS NULL) THEN NULL ELSE m
 CREATE FUNCTION {schema}.drop_partitions(keep_days integer DEFAULT 7, slot text DEFAULT NULL,
     today date DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date)
 RETURNS TABLE (action text, partition text, reason text)
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
     relayed pg_lsn := {schema}.relayed_lsn(slot);
     last bigint;
