@@ -179,9 +179,7 @@ class Settler:
                 self._audit_repeat(item, found)
                 owner.lanes.repeat_done(lane, item)
         elif image.version > 0:
-            self._publish(item, image)
-            if is_head:
-                self._after_move(lane, item)
+            self._publish(lane if is_head else None, item, image)
         owner.pump()
 
     def row_moved(self, lane: Lane | None, item: Item, move: RowMove) -> None:
@@ -189,9 +187,7 @@ class Settler:
         if self._owner.gone:
             return
         if item.held is not Held.REPEAT:
-            self._publish(item, move)
-            if lane is not None:
-                self._after_move(lane, item)
+            self._publish(lane, item, move)
         elif lane is not None:
             self._owner.lanes.repeat_done(lane, item)
         self._owner.pump()
@@ -214,28 +210,33 @@ class Settler:
         )
         return records if letter is None else (*records, Outgoing(topics.dead_letters, partition, key, letter))
 
-    def _after_move(self, lane: Lane, item: Item) -> None:
-        if item.state is State.ACKNOWLEDGED:
-            self._owner.lanes.row_closed(lane, item)
-        elif item.state is State.RETRYING:
-            self._desk.later(item.next_due or self._desk.tools.clock.now(), self._owner, lane)
-        else:
-            self._log.warning("lane.halted", delivery_id=item.delivery_id, state=item.state, code=item.code)
-            self._owner.lanes.row_halted(lane, item)
+    def _publish(self, lane: Lane | None, item: Item, row: RowImage | RowMove) -> None:
+        """Tell Kafka what a row says; a lane whose head ended goes on at once.
 
-    def _publish(self, item: Item, row: RowImage | RowMove) -> None:
-        failpoints, rows = self._desk.tools.failpoints, self.rows
+        A head that is tried again waits until Kafka has it: a row remembers one unsaid move, and the next would
+        take its place.
+        """
+        failpoints, rows, owner = self._desk.tools.failpoints, self.rows, self._owner
         if row.pending_outcome is None or row.pending_state is None:
             raise InvariantBroken("a move without an outcome")
         failpoints("before_publish")
         delivery_id, version = row.delivery_id, row.version
+        again = lane if item.state is State.RETRYING else None
+        due = item.next_due or self._desk.tools.clock.now()
 
         def done() -> None:
             failpoints("after_publish")
             rows.published(delivery_id, version)
+            if again is not None and not owner.gone:
+                self._desk.later(due, owner, again)
 
         pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
-        self._desk.committer.add(self._owner, self.outgoing(item.aggregate, delivery_id, pending), done)
+        self._desk.committer.add(owner, self.outgoing(item.aggregate, delivery_id, pending), done)
+        if lane is not None and item.state is State.ACKNOWLEDGED:
+            owner.lanes.row_closed(lane, item)
+        elif lane is not None and again is None:
+            self._log.warning("lane.halted", delivery_id=item.delivery_id, state=item.state, code=item.code)
+            owner.lanes.row_halted(lane, item)
 
     def _audit(self, item: Item, event: Event) -> None:
         outcome = self._desk.target.recorder.outcome(item, self._owner.place, event)
