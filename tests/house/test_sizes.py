@@ -13,7 +13,8 @@ MODULE_LINES = 500
 TEST_FILE_LINES = 500
 FUNCTION_LINES = 60
 CLASS_LINES = 200
-COMPONENT_MODULES = 20
+#: In a component's own folder, and again in its `core/`.
+COMPONENT_MODULES = 18
 
 #: "file::name" or "file" → (lines allowed, why it is allowed).
 EXCEPTIONS: dict[str, tuple[int, str]] = {}
@@ -31,7 +32,7 @@ def measured(file: SourceFile) -> Iterator[tuple[str, int, int]]:
     for node in ast.walk(file.tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield f"{file.name}::{node.name}", code_lines(node), FUNCTION_LINES
-        elif isinstance(node, ast.ClassDef):
+        elif isinstance(node, ast.ClassDef) and not file.name.startswith("tests/"):
             yield f"{file.name}::{node.name}", code_lines(node), CLASS_LINES
 
 
@@ -69,7 +70,8 @@ def test_components_stay_small_enough_to_read_in_one_go(modules: list[SourceFile
     for file in modules:
         parts = file.name.split("/")
         if len(parts) > 3 and parts[2] not in {"cli", "infra"} and parts[-1] != "__init__.py":
-            counts[parts[2]] = counts.get(parts[2], 0) + 1
+            folder = "/".join(parts[2:-1])
+            counts[folder] = counts.get(folder, 0) + 1
 
     assert {name: count for name, count in counts.items() if count > COMPONENT_MODULES} == {}
 

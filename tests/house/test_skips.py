@@ -29,7 +29,7 @@ def run(folder: Path, checkout: Path, text: str, **env: str) -> subprocess.Compl
         env={**without_ci, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=280,
         check=False,
     )
 
