@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group
@@ -19,6 +19,9 @@ from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.demo import Options, Report, Snapshot, View, run_demo
 
 __all__ = ["app"]
+
+#: Seconds between two progress lines where there is no terminal.
+LINE_EVERY_S: Final = 2.0
 
 app = typer.Typer(help="See it work: two tenants, three destinations, faults on purpose, a verdict at the end.")
 
@@ -95,15 +98,15 @@ def _totals(snapshot: Snapshot) -> str:
 
 
 class _Lines:
-    """One line whenever something changed."""
+    """One line when something changed, not more often than every other second."""
 
     def __init__(self, began: float) -> None:
-        self._began, self._last = began, ""
+        self._began, self._last, self._next_at = began, "", 0.0
 
     def show(self, snapshot: Snapshot) -> None:
         text = _totals(snapshot)
-        if text != self._last:
-            self._last = text
+        if text != self._last and snapshot.seconds >= self._next_at:
+            self._last, self._next_at = text, snapshot.seconds + LINE_EVERY_S
             _tell(self._began, text)
 
 
@@ -136,7 +139,7 @@ def _document(report: Report) -> Mapping[str, Any]:
 def _print(report: Report) -> None:
     verdict = report.verdict
     rows = [("kept" if each.is_kept else "BROKEN", each.name, each.seen) for each in verdict.promises]
-    print_table("what the listeners' own ledgers say", ("promise", "", "seen"), rows)
+    print_table("what the listeners' own ledgers say", ("", "promise", "seen"), rows)
     typer.echo(
         f"{verdict.commands} commands, {verdict.deliveries} deliveries, {verdict.attempts} attempts, "
         f"{verdict.duplicates_suppressed} duplicates suppressed, {verdict.lost} lost, {verdict.doubled} doubled, "

@@ -59,14 +59,19 @@ class Program:
         if code is not None:
             raise UnavailableError(f"{self.title} ended with exit code {code}; {self.log} ends with:\n{tail(self.log)}")
 
+    def ask_to_leave(self) -> None:
+        """Send SIGTERM and wait for nothing, so that several can leave side by side."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Ask it to leave, end it when it does not."""
         process = self._process
-        if process is None or process.poll() is not None:
+        if process is None:
             return
-        process.send_signal(signal.SIGTERM)
+        self.ask_to_leave()
         try:
             process.wait(DRAIN_S)
         except subprocess.TimeoutExpired:

@@ -90,10 +90,13 @@ ORDER BY d.tenant, d.destination, d.state
 """
 
 _STANDING: Final = """
-SELECT d.delivery_id, d.tenant, d.destination, d.state, d.error_code,
-    (SELECT count(*) FROM read.attempt AS a
-        WHERE a.tenant = d.tenant AND a.delivery_id = d.delivery_id) AS attempts
-FROM read.delivery AS d WHERE d.delivery_id = ANY (%(ids)s)
+SELECT d.delivery_id, d.tenant, d.destination, d.state, d.error_code, a.attempts, a.unsent_repeats
+FROM read.delivery AS d
+CROSS JOIN LATERAL (
+    SELECT count(*) AS attempts, count(*) FILTER (WHERE a.kind = 'repeat' AND a.phase IS NULL) AS unsent_repeats
+    FROM read.attempt AS a WHERE a.tenant = d.tenant AND a.delivery_id = d.delivery_id
+) AS a
+WHERE d.delivery_id = ANY (%(ids)s)
 """
 
 _DEAD_LETTERS: Final = "SELECT count(*) FROM read.dead_letter WHERE delivery_id = ANY (%(ids)s)"
@@ -188,7 +191,10 @@ class ReadModel:
         )
 
     def standing(self, ids: Sequence[uuid.UUID]) -> Sequence[Row]:
-        """Return state, error code and number of attempts of those of the deliveries that are known."""
+        """Return state, error code, attempts and unsent repeats of those of the deliveries that are known.
+
+        An unsent repeat is a command that came again and was settled by a row, without a request.
+        """
         return self._rows(_STANDING, {"ids": list(ids)})
 
     def dead_letter_count(self, ids: Sequence[uuid.UUID]) -> int:

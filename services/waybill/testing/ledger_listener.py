@@ -30,7 +30,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -268,8 +268,9 @@ async def _buffer(receive: Receive) -> tuple[bytes, list[Message]]:
 class LedgerProcess:
     """A ledger listener in a process of its own; a context manager."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, *, log: Path | None = None) -> None:
+        """Prepare it; `log` takes its messages, which otherwise go where this process's do."""
+        self._ledger, self._log = ledger, log
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
 
@@ -277,14 +278,15 @@ class LedgerProcess:
         """Start it and wait until it takes requests.
 
         Raises:
-            UnavailableError: it ended instead; its messages are on stderr.
+            UnavailableError: it ended instead; its messages are in the log.
         """
         ledger = self._ledger
         # The password in the DSN goes by the environment: command lines are visible to everyone.
         environ = {**environment(), **ledger.behaviour.environment(), "WAYBILL_LEDGER_DSN": ledger.dsn}
         command = [sys.executable, "-m", "waybill.testing.ledger_listener", "--tenant", ledger.tenant]
         command += ["--destination", ledger.destination, "--jwks", str(ledger.jwks), "--port", str(ledger.port)]
-        self._process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
+        with nullcontext() if self._log is None else self._log.open("ab") as log:
+            self._process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

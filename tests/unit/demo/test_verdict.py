@@ -57,7 +57,10 @@ def good_books() -> Books:
         issued=issued,
         effects=effects,
         requests=requests,
-        known={each.delivery_id: Known(state=State.ACKNOWLEDGED, attempts=1) for each in issued},
+        known={
+            each.delivery_id: Known(state=State.ACKNOWLEDGED, attempts=1 if number else 2)
+            for number, each in enumerate(issued)
+        },
         dead_letters=0,
         anomalies=0,
     )
@@ -80,6 +83,10 @@ def with_state(state: State) -> Callable[[Books], Books]:
     return lambda books: replace(books, known={**books.known, delivery(3): Known(state=state, attempts=4)})
 
 
+def without(books: Books, number: int) -> list[Request]:
+    return [request for request in books.requests if request.delivery_id != delivery(number)]
+
+
 DOCTORED: dict[str, tuple[Callable[[Books], Books], str]] = {
     "an effect is missing": (lambda b: replace(b, effects=b.effects[:-1]), "nothing is lost"),
     "an effect is there twice": (
@@ -100,8 +107,12 @@ DOCTORED: dict[str, tuple[Callable[[Books], Books], str]] = {
     "one is still retrying": (with_state(State.RETRYING), "every delivery ends acknowledged"),
     "one failed": (with_state(State.FAILED), "every delivery ends acknowledged"),
     "one is unknown": (
-        lambda b: replace(b, known={k: v for k, v in b.known.items() if k != delivery(3)}),
+        lambda b: replace(b, known={k: v for k, v in b.known.items() if k != delivery(3)}, requests=without(b, 3)),
         "every delivery ends acknowledged",
+    ),
+    "a request left no trace": (
+        lambda b: replace(b, known={**b.known, delivery(0): Known(state=State.ACKNOWLEDGED, attempts=1)}),
+        "every request is audited",
     ),
     "one is a dead letter": (lambda b: replace(b, dead_letters=1), "every delivery ends acknowledged"),
     "no repeat came": (lambda b: replace(b, requests=b.requests[:-1]), "a repeat arrived and did nothing"),
@@ -120,7 +131,7 @@ def test_good_books_keep_every_promise() -> None:
     verdict = judge(good_books())
 
     assert verdict.ok
-    assert (verdict.commands, verdict.deliveries, verdict.acknowledged, verdict.attempts) == (6, 6, 6, 6)
+    assert (verdict.commands, verdict.deliveries, verdict.acknowledged, verdict.attempts) == (6, 6, 6, 7)
     assert (verdict.duplicates_suppressed, verdict.lost, verdict.doubled, verdict.order_violations) == (1, 0, 0, 0)
 
 
@@ -138,6 +149,13 @@ def test_every_promise_can_be_broken() -> None:
     names = {promise.name for promise in judge(good_books()).promises}
 
     assert names == {broken for _, broken in DOCTORED.values()}
+
+
+def test_repeat_that_the_worker_settled_by_itself_is_suppressed_too() -> None:
+    books = good_books()
+    known = {**books.known, delivery(5): Known(state=State.ACKNOWLEDGED, attempts=2, unsent_repeats=1)}
+
+    assert judge(replace(books, known=known)).duplicates_suppressed == 2
 
 
 def test_repeat_that_took_effect_again_was_not_suppressed() -> None:

@@ -63,6 +63,8 @@ class Known:
     state: State
     #: Audited attempts, repeats included.
     attempts: int
+    #: Repeats among them that the worker settled by its own row, without a request.
+    unsent_repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,10 +122,12 @@ def judge(books: Books) -> Verdict:
     foreign = [delivery for delivery in done if delivery not in promised]
     disorder = _out_of_order(books.effects)
     repeats = _repeats(books)
+    unsent = sum(books.known[i.delivery_id].unsent_repeats for i in books.issued if i.delivery_id in books.known)
     states = [books.known[i.delivery_id].state for i in books.issued if i.delivery_id in books.known]
     acknowledged = states.count(State.ACKNOWLEDGED)
     changed, unsigned = _changed_bodies(books.requests), _reused_signatures(books.requests)
     numbering = _misnumbered(books.issued)
+    unaudited = _unaudited(books)
     promises = (
         _promise(
             "business row and command commit together",
@@ -138,7 +142,8 @@ def judge(books: Books) -> Verdict:
         _promise("effects follow the order of each aggregate", not disorder, f"{disorder} out of order"),
         _promise("every delivery ends acknowledged", acknowledged == len(books.issued) and not books.dead_letters,
                  f"{acknowledged} of {len(books.issued)}, {books.dead_letters} dead letters"),
-        _promise("a repeat arrived and did nothing", repeats > 0, f"{repeats} repeats suppressed"),
+        _promise("a repeat arrived and did nothing", repeats > 0, f"{repeats} by the listeners, {unsent} more by the workers"),
+        _promise("every request is audited", not unaudited, _named(f"{len(unaudited)} were not", unaudited)),
         _promise("every attempt sends the same bytes", not changed, _named(f"{len(changed)} changed", changed)),
         _promise("every attempt is signed anew", not unsigned, _named(f"{len(unsigned)} reused a signature", unsigned)),
     )  # fmt: skip
@@ -148,7 +153,7 @@ def judge(books: Books) -> Verdict:
         attempts=sum(books.known[i.delivery_id].attempts for i in books.issued if i.delivery_id in books.known),
         acknowledged=acknowledged,
         dead_letters=books.dead_letters,
-        duplicates_suppressed=repeats,
+        duplicates_suppressed=repeats + unsent,
         order_violations=disorder,
         lost=len(lost),
         doubled=len(doubled),
@@ -187,6 +192,12 @@ def _repeats(books: Books) -> int:
     )
     again = Counter(effect.delivery_id for effect in books.effects)
     return sum(max(count - (again[delivery] - 1), 0) for delivery, count in late.items())
+
+
+def _unaudited(books: Books) -> list[UUID]:
+    """Return deliveries with more requests at the listener than audited attempts (AT-2)."""
+    asked = Counter(request.delivery_id for request in books.requests)
+    return [one for one, times in asked.items() if one not in books.known or books.known[one].attempts < times]
 
 
 def _misnumbered(issued: Sequence[Issued]) -> list[str]:
