@@ -4,10 +4,11 @@ One launcher at a time works on a name (an advisory lock in its folder); a secon
 work done. State is written before anything is started, so an `up` that was interrupted is simply repeated.
 """
 
+import errno
 import os
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from waybill.devstack import artifacts
@@ -138,10 +139,27 @@ def reset(name: str | None = None, progress: Progress = silent) -> None:
             raise UnavailableError(f"{folder} could not be deleted whole: another user owns files in it")
 
 
-def _held(folder: Path, progress: Progress) -> AbstractContextManager[None]:
-    """Hold the name; the lock lies beside the folder, so that it survives `reset`."""
+@contextmanager
+def _held(folder: Path, progress: Progress) -> Iterator[None]:
+    """Hold the name, and put the two accidents every file operation may meet into words.
+
+    The lock lies beside the folder, so that it survives `reset`.
+    """
     message = f"waiting for another command on stack {folder.name!r}"
-    return artifacts.file_lock(folder.parent / ".locks" / folder.name, lambda: progress(message))
+    try:
+        with artifacts.file_lock(folder.parent / ".locks" / folder.name, lambda: progress(message)):
+            yield
+    except PermissionError as error:
+        raise UnavailableError(
+            f"{error.filename or folder} belongs to another user: work as the user who made the stack, "
+            "or set WAYBILL_HOME to a folder of your own"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise UnavailableError(
+            f"the disk of {folder} is full: free some space (`waybill dev reset` drops a stack's data), then repeat"
+        ) from error
 
 
 def _state_if_whole(folder: Path) -> Stack | None:

@@ -11,9 +11,11 @@ import hashlib
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -33,17 +35,17 @@ ACCOUNT_NAME: Final = "waybill"
 FALLBACK_NAME: Final = "nobody"
 RELOCATED: Final = Path("/var/tmp")  # noqa: S108 - a name only root can have made is checked before use
 
-ROLE_EXISTS: Final = "SELECT rolname FROM pg_roles"
-DATABASE_EXISTS: Final = "SELECT datname FROM pg_database"
+ROLE_NAMES: Final = "SELECT rolname FROM pg_roles"
+DATABASE_NAMES: Final = "SELECT datname FROM pg_database"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """One data folder, the programs that serve it and the account they run as."""
+    """One data folder, the programs that serve it and the account they run as; None is the caller's own."""
 
-    def __init__(self, *, data: Path, binaries: Path, account: Account | None) -> None:
-        self.data = data
-        self.binaries = binaries
-        self.account = account
+    data: Path
+    binaries: Path
+    account: Account | None
 
 
 def cluster_for(folder: Path, binaries: Path, progress: Callable[[str], None]) -> Cluster:
@@ -62,8 +64,9 @@ def cluster_for(folder: Path, binaries: Path, progress: Callable[[str], None]) -
         if not relocated.exists():
             progress(f"PostgreSQL lives in {relocated}: its account cannot reach {folder}")
         relocated.mkdir(mode=0o755, exist_ok=True)
-        if relocated.stat().st_uid != 0:
-            raise UnavailableError(f"{relocated} belongs to another user: remove it")
+        status = relocated.lstat()
+        if status.st_uid != 0 or not stat.S_ISDIR(status.st_mode):  # anybody may make names there
+            raise UnavailableError(f"{relocated} is not root's own folder: remove it")
         relocated.chmod(0o755)
         if not _reachable(binaries / "postgres", account):
             binaries = _copied_programs(binaries, relocated)
@@ -87,7 +90,8 @@ def _relocated_folder(folder: Path) -> Path:
 
 
 def _copied_programs(binaries: Path, target: Path) -> Path:
-    copy = target / "programs"
+    made = (binaries / "postgres").stat().st_mtime_ns
+    copy = target / f"programs-{hashlib.sha256(f'{binaries}{made}'.encode()).hexdigest()[:12]}"
     if not copy.is_dir():
         draft = target / f".programs.{os.getpid()}"
         shutil.copytree(binaries.parent, draft, ignore=shutil.ignore_patterns("include"))
@@ -156,11 +160,7 @@ def _initialise(stack: Stack, cluster: Cluster, log: Path) -> None:
     if account:
         os.chown(secret, account.uid, account.gid)
     options = ["--username=postgres", f"--pwfile={secret}", "--auth=scram-sha-256", "--encoding=UTF8"]
-    options += (
-        ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
-        if _knows_builtin(cluster)
-        else ["--locale=C"]
-    )
+    options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C"]
     command = [str(cluster.binaries / "initdb"), "-D", str(draft), *options, "--no-sync"]
     try:
         result = subprocess.run(
@@ -182,16 +182,6 @@ def _initialise(stack: Stack, cluster: Cluster, log: Path) -> None:
         last = (result.stderr.strip().splitlines() or ["no word"])[-1]
         raise UnavailableError(f"initdb failed: {last} (see {log})")
     draft.rename(cluster.data)
-
-
-def _knows_builtin(cluster: Cluster) -> bool:
-    """Whether initdb has the builtin locale provider (PostgreSQL 17 and later)."""
-    version = subprocess.run(
-        [str(cluster.binaries / "postgres"), "--version"], capture_output=True, text=True, check=True
-    )
-    return (
-        int(version.stdout.rsplit(" ", 1)[-1].split(".")[0].strip()) >= 17 if "Debian" not in version.stdout else False
-    )
 
 
 def _clear_stale_pid(data: Path) -> None:
@@ -218,13 +208,13 @@ def _clear_stale_pid(data: Path) -> None:
 def prepare_roles(stack: Stack) -> None:
     """Make the roles and databases that are missing. Idempotent."""
     with closing(psycopg.connect(stack.dsn("postgres"), autocommit=True)) as connection:
-        roles = {row[0] for row in connection.execute(ROLE_EXISTS)}
+        roles = {row[0] for row in connection.execute(ROLE_NAMES)}
         for role, attribute in LOGIN_ROLES.items():
             if role not in roles:
                 statement = sql.SQL("CREATE ROLE {} LOGIN {} PASSWORD {}")
                 secret = sql.Literal(stack.passwords[role])
                 connection.execute(statement.format(sql.Identifier(role), sql.SQL(attribute), secret))
-        databases = {row[0] for row in connection.execute(DATABASE_EXISTS)}
+        databases = {row[0] for row in connection.execute(DATABASE_NAMES)}
         for database in DATABASES:
             if database not in databases:
                 owner = "waybill_registry" if database == "registry" else "postgres"

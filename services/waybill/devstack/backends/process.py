@@ -60,6 +60,8 @@ class ProcessBackend:
         running = self.running(stack)
         missing = [service for service in services if service not in running]
         if not missing and all(health.is_ready(stack, service) for service in services):
+            if "postgres" in services:  # a launcher killed early may have left the server without them
+                postgres.prepare_roles(stack)
             return
         began = time.monotonic()
         installed = None
