@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -146,7 +147,7 @@ def _set_up(undo: ExitStack, stack: devstack.Stack, options: Options, view: View
             ("read model", ["read-model", "run", *(word for tenant in TENANTS for word in ("--tenant", tenant))]),
         )
     ]
-    undo.callback(lambda: [program.ask_to_leave() for program in programs])
+    undo.callback(_ask_to_leave, programs)
     view.tell(f"started {', '.join(program.title for program in programs)}; emitting {options.commands} commands")
     producers = Producers(site, run, plan_steps(options.commands, run, privacy=PRIVACY, dispatch=DISPATCH))
     undo.callback(producers.close)
@@ -160,6 +161,11 @@ def _set_up(undo: ExitStack, stack: devstack.Stack, options: Options, view: View
         stops=chosen,
         began=0.0,
     )
+
+
+def _ask_to_leave(programs: Sequence[Program]) -> None:
+    for program in programs:
+        program.ask_to_leave()
 
 
 def _start_listeners(undo: ExitStack, site: Site, chosen: Sequence[Stop]) -> dict[tuple[str, str], str]:
@@ -308,6 +314,7 @@ def _books(running: _Running) -> Books:
                 delivery_id=UUID(each.webhook_id),
                 body_sha256=each.body_sha256,
                 signature=each.signature,
+                signed_at=datetime.fromtimestamp(int(each.webhook_timestamp), UTC),
                 arrived_at=each.arrived_at,
             )
             for each in asked

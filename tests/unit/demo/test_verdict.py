@@ -46,11 +46,19 @@ def good_books() -> Books:
             delivery_id=each.delivery_id,
             body_sha256=f"body {each.delivery_id}",
             signature=f"signature {number}",
+            signed_at=AT + timedelta(seconds=number - 1),
             arrived_at=AT + timedelta(seconds=number - 0.1),
         )
         for number, each in enumerate(issued)
     ]
-    requests.append(replace(requests[0], signature="another", arrived_at=AT + timedelta(seconds=30)))
+    requests.append(
+        replace(
+            requests[0],
+            signature="another",
+            signed_at=AT + timedelta(seconds=29),
+            arrived_at=AT + timedelta(seconds=30),
+        )
+    )
     return Books(
         commands=6,
         business_rows=6,
@@ -119,6 +127,10 @@ DOCTORED: dict[str, tuple[Callable[[Books], Books], str]] = {
     "the body changed": (
         lambda b: replace(b, requests=[*b.requests[:-1], replace(b.requests[-1], body_sha256="other")]),
         "every attempt sends the same bytes",
+    ),
+    "an old timestamp was used again": (
+        lambda b: replace(b, requests=[*b.requests[:-1], replace(b.requests[-1], signed_at=AT - timedelta(minutes=5))]),
+        "every attempt is signed anew",
     ),
     "the signature was used again": (
         lambda b: replace(b, requests=[*b.requests[:-1], replace(b.requests[-1], signature="signature 0")]),

@@ -18,8 +18,8 @@ __all__ = ["Books", "Effect", "Issued", "Known", "Promise", "Request", "Verdict"
 
 #: Ids named in a broken promise, at most.
 NAMED: Final = 5
-#: Attempts further apart than this, in seconds, cannot carry one timestamp, however slowly the first one travelled.
-SIGNED_APART_S: Final = 5.0
+#: A request whose signed timestamp is older than this at arrival, in seconds, was not signed for this attempt.
+SIGNED_WITHIN_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +53,8 @@ class Request:
     delivery_id: UUID
     body_sha256: str
     signature: str
+    #: The timestamp under the signature, whole seconds.
+    signed_at: datetime
     arrived_at: datetime
 
 
@@ -215,14 +217,14 @@ def _changed_bodies(requests: Sequence[Request]) -> list[UUID]:
 
 
 def _reused_signatures(requests: Sequence[Request]) -> list[UUID]:
-    """Return deliveries of which two attempts, well over a second apart, carried one signature.
+    """Return deliveries that arrived under one signature with two timestamps, or with a timestamp that is old.
 
-    The timestamp that is signed has whole seconds: two attempts within one are equal to the last bit.
+    Two attempts within one second are equal to the last bit, and rightly so: what is signed has whole seconds.
     """
-    seen: dict[tuple[UUID, str], datetime] = {}
+    timestamps: dict[tuple[UUID, str], datetime] = {}
     found: dict[UUID, None] = {}
     for request in requests:
-        first = seen.setdefault((request.delivery_id, request.signature), request.arrived_at)
-        if abs((request.arrived_at - first).total_seconds()) > SIGNED_APART_S:
+        first = timestamps.setdefault((request.delivery_id, request.signature), request.signed_at)
+        if first != request.signed_at or (request.arrived_at - request.signed_at).total_seconds() > SIGNED_WITHIN_S:
             found[request.delivery_id] = None
     return list(found)
