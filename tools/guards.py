@@ -8,6 +8,7 @@ the untouched copy first; text that is not there, or there twice, is refused, so
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -74,8 +75,9 @@ def problems(guard: Guard, root: Path = ROOT) -> list[str]:
     found = []
     if (times := file.read_text().count(guard.remove)) != 1:
         found.append(f"the text is {times} times in {guard.file}, must be there once")
-    function = test_name.rsplit("::", 1)[-1].partition("[")[0]
-    if not (root / test_file).is_file() or f"def {function}(" not in (root / test_file).read_text():
+    name = test_name.rsplit("::", 1)[-1].partition("[")[0]
+    defined = re.compile(rf"^\s*((async )?def {name}\(|class {name}\b|{name} = )", re.MULTILINE)
+    if not (root / test_file).is_file() or not defined.search((root / test_file).read_text()):
         found.append(f"{guard.test} does not exist")
     return found
 
