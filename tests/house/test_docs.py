@@ -52,6 +52,12 @@ def test_a_broken_link_is_found(make_source: Callable[..., SourceFile], checkout
     assert broken_links([page], checkout) == ["README.md: gone.md", "README.md: #nowhere"]
 
 
+def test_every_page_the_source_names_exists(modules: list[SourceFile], checkout: Path):
+    named = {(file.name, page) for file in modules for page in re.findall(r"docs/[\w./-]+\.md", file.text)}
+
+    assert sorted(f"{file}: {page}" for file, page in named if not (checkout / page).is_file()) == []
+
+
 def records(pages: list[SourceFile]):
     return [page for page in pages if re.fullmatch(r"docs/adr/\d{4}-.+\.md", page.name)]
 
@@ -126,7 +132,16 @@ def test_the_glossary_is_in_order_and_says_everything_once(pages: list[SourceFil
     assert terms == sorted(set(terms), key=str.lower)
 
 
-@pytest.mark.parametrize("page", ["docs/README.md", "README.md"])
+def test_every_package_is_on_the_map(pages: list[SourceFile], checkout: Path):
+    text = next(page.text for page in pages if page.name == "docs/architecture.md")
+    packages = {
+        str(each.parent.relative_to(checkout)) for each in (checkout / "services/waybill").glob("*/__init__.py")
+    }
+
+    assert packages == set(re.findall(r"^\| `(services/waybill/\w+)` \|", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", ["docs/README.md", "README.md", "docs/architecture.md"])
 def test_maps_name_only_folders_that_exist(pages: list[SourceFile], checkout: Path, page: str):
     text = next(each.text for each in pages if each.name == page)
     tree = re.findall(r"^\| `([\w./-]+)` \|", text, re.MULTILINE)
