@@ -6,7 +6,7 @@ not do: let an offset pass a record that is neither settled, stored nor another'
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,6 +21,7 @@ from waybill.delivery.store import Owned
 from waybill.infra.kafka import OffsetMove, Record
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import TransientError, UnavailableError
+from waybill.kernel.ids import DestinationName
 
 __all__ = ["LEASE_S", "Claimed", "NotTakenError", "PartitionActor"]
 
@@ -34,8 +35,8 @@ _SWEEP_S: Final = 5.0
 _GHOST_WAIT: Final = timedelta(milliseconds=50)
 _CONFIG_WAIT: Final = timedelta(milliseconds=200)
 
-#: A record of ours with the aggregate and sequence it takes here.
-Claimed = tuple[Record, str, int]
+#: A record of ours with the aggregate and sequence it takes here, and all its sequences.
+Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
 
 
 class NotTakenError(UnavailableError):
@@ -181,8 +182,9 @@ class PartitionActor:
             return
         lanes, known = self.lanes, self._known
         admit = lanes.admit
-        for record, aggregate, sequence in batch:
+        for record, aggregate, sequence, sequences in batch:
             item = Item(record[1], aggregate, sequence, (record[2], record[3], record[4]))
+            item.sequences = sequences
             is_known = False
             if known:
                 self.settler.identify(item)

@@ -114,7 +114,7 @@ class DestinationGroup:
             positions[partition] = record[1] + 1
             mine = claim(record[2], record[3])
             if mine is not None:
-                chosen[partition].append((record, mine[0], mine[1]))
+                chosen[partition].append((record, *mine))
         return [(partition, chosen[partition], position) for partition, position in positions.items()]
 
     def assigned(self, owner: PartitionActor) -> None:

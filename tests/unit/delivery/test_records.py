@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, AvroReader, schema_text
 from waybill.contracts.codes import Phase
+from waybill.contracts.command import HEADERS, parse_command
 from waybill.contracts.fabric import DestinationConfig, Proof
 from waybill.contracts.states import State
 from waybill.delivery.core.classify import Proven, Verdict
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.ownership import Claim, identify
 from waybill.delivery.core.position import MAX_METADATA, Position
+from waybill.delivery.core.quick import quick_command
 from waybill.delivery.core.records import (
     Event,
     Place,
@@ -175,15 +177,17 @@ def test_metadata_of_an_unknown_form_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("sequences", "expected"),
     [
-        ('{"crm":5}', ("subject/1", 5)),
+        ('{"crm":5}', ("subject/1", 5, {"crm": 5})),
         ('{"dwh":9}', None),
-        ('{"\\u0063rm":5}', ("subject/1", 5)),  # a name behind an escape is still the name
+        ('{"\\u0063rm":5}', ("subject/1", 5, {"crm": 5})),  # a name behind an escape is still the name
         ('{"dwh":9,"note":"crm"}', None),  # unreadable as sequences: intake's
         ("crm", None),
         ('{"xcrm":5}', None),
     ],
 )
-def test_two_headers_decide_whose_record_it_is(sequences: str, expected: tuple[str, int] | None) -> None:
+def test_two_headers_decide_whose_record_it_is(
+    sequences: str, expected: tuple[str, int, dict[str, int]] | None
+) -> None:
     assert Claim("crm").of(b"subject/1", [("ce_sequences", sequences.encode())]) == expected
 
 
@@ -200,3 +204,33 @@ def test_a_record_of_ours_that_cannot_be_parsed_has_an_identity_and_a_reason() -
     letter = read(DEAD_LETTER, recorder().dead_letter(bad, PLACE, "unreadable", 0))
     assert (letter["topic"], letter["partition"], letter["offset"]) == (PLACE.topic, 3, 77)
     assert letter["recorded_at"] == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+BROKEN = st.sampled_from([None, b"", b"x", b"1", b"-1", b"\xff", b"2026-01-01T00:00:00+01:00", b"2026-01-01", b"[]"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), value=st.none() | st.binary(max_size=9))
+def test_reading_quickly_says_the_same_as_reading_carefully_or_nothing(
+    data: st.DataObject, value: bytes | None
+) -> None:
+    found = dict(headers())
+    others = [field.header for field in HEADERS if field.header != "ce_sequences"]  # those were read before
+    for header in data.draw(st.lists(st.sampled_from(others), max_size=3)):
+        found[header] = data.draw(BROKEN)
+    for header in data.draw(st.lists(st.sampled_from(sorted({*found} - {"ce_sequences"})), max_size=1)):
+        del found[header]
+    listed = list(found.items())
+
+    quick = quick_command("subject/1", {DestinationName("crm"): 5, DestinationName("dwh"): 9}, listed, value)
+
+    if quick is not None:
+        assert quick == parse_command(b"subject/1", listed, value)
+
+
+def test_a_plain_command_is_read_quickly_also_beside_absent_and_unknown_headers() -> None:
+    listed = [*headers(), ("ce_requestid", None), ("__debezium.context", b"1"), ("ce_optional", None)]
+
+    quick = quick_command("subject/1", {DestinationName("crm"): 5, DestinationName("dwh"): 9}, listed, b"{}")
+
+    assert quick == parse_command(b"subject/1", listed, b"{}")

@@ -16,7 +16,7 @@ Nothing here infers anything from holes between offsets: control records make ho
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -25,6 +25,7 @@ from waybill.contracts.codes import ErrorCode
 from waybill.contracts.command import Command
 from waybill.contracts.states import State
 from waybill.kernel.errors import InvariantBroken
+from waybill.kernel.ids import DestinationName
 
 __all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "PartitionLanes"]
 
@@ -77,6 +78,7 @@ class Item:
         "poison",
         "sent",
         "sequence",
+        "sequences",
         "size",
         "started",
         "state",
@@ -107,6 +109,8 @@ class Item:
         self.next_due: datetime | None = None
         #: Boot-time seconds at which the attempt in flight began; None when none is.
         self.started: float | None = None
+        #: As `peek` read them; None for a loaded row.
+        self.sequences: Mapping[DestinationName, int] | None = None
         # Filled when the record is first looked into.
         self.command: Command | None = None
         self.delivery_id: str | None = None

@@ -5,12 +5,14 @@ number at every destination, readable or not; what they do not even name is inta
 """
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 from waybill.contracts.command import Command, parse_command, peek
 from waybill.contracts.envelope import delivery_id_text
 from waybill.delivery.core.lanes import Item
+from waybill.delivery.core.quick import quick_command
 from waybill.kernel.clock import parse_instant
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import CommandId, DestinationName
@@ -30,18 +32,18 @@ class Claim:
         self._destination = DestinationName(destination)
         self._needle = f'"{destination}"'.encode()
 
-    def of(self, key: bytes | None, headers: Headers) -> tuple[str, int] | None:
-        """Return aggregate and sequence when the record is this destination's."""
+    def of(self, key: bytes | None, headers: Headers) -> tuple[str, int, Mapping[DestinationName, int]] | None:
+        """Return aggregate, sequence here and all sequences when the record is this destination's."""
         raw = next((content for name, content in headers if name == _SEQUENCES), None)
-        # A name may hide behind JSON escapes: only the parser knows then.
-        if raw is None or (self._needle not in raw and b"\\" not in raw):
+        # A name may hide behind JSON escapes or another encoding: only the parser knows then.
+        if raw is None or (self._needle not in raw and b"\\" not in raw and b"\0" not in raw):
             return None
         try:
             seen = peek(key, headers)
         except ContractError:
             return None
         sequence = seen.sequences.get(self._destination)
-        return None if sequence is None else (seen.aggregate, sequence)
+        return None if sequence is None else (seen.aggregate, sequence, seen.sequences)
 
 
 def record_id(topic: str, partition: int, offset: int) -> uuid.UUID:
@@ -54,7 +56,7 @@ def identify(item: Item, *, tenant: str, destination: str, topic: str, partition
     if item.delivery_id is not None:
         return
     try:
-        command = parse_command(item.key, item.headers, item.value)
+        command = _plain(item) or parse_command(item.key, item.headers, item.value)
     except ContractError as error:
         item.poison = str(error)
         command_id = _readable_id(item.headers) or CommandId(record_id(topic, partition, item.offset))
@@ -64,6 +66,12 @@ def identify(item: Item, *, tenant: str, destination: str, topic: str, partition
         command_id = command.command_id
     item.command_id = str(command_id)
     item.delivery_id = delivery_id_text(command_id, DestinationName(destination))
+
+
+def _plain(item: Item) -> Command | None:
+    if item.sequences is None:
+        return None
+    return quick_command(item.aggregate, item.sequences, item.headers, item.value)
 
 
 def _accept(item: Item, command: Command, tenant: str) -> None:

@@ -76,7 +76,7 @@ class Try(NamedTuple):
 
 def _long(value: int) -> bytes:
     n = (value << 1) ^ (value >> 63)
-    if n < 128:
+    if n < _SMALL:
         return _BYTES[n]
     out = bytearray()
     while n > 127:
@@ -86,7 +86,9 @@ def _long(value: int) -> bytes:
     return bytes(out)
 
 
-_BYTES: Final = tuple(bytes((n,)) for n in range(128))
+#: Numbers of one and two bytes are looked up.
+_SMALL: Final = 16_384
+_BYTES: Final = tuple(bytes((n,)) if n < 128 else bytes(((n & 127) | 128, n >> 7)) for n in range(_SMALL))
 
 
 def _string(text: str) -> bytes:
