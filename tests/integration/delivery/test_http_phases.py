@@ -60,7 +60,9 @@ async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         pytest.param(says(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc"), PostFailure.READ, id="half an answer"),
         pytest.param(says(b"garbage\r\n\r\n"), PostFailure.ANSWER, id="not HTTP"),
         pytest.param(
-            says(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n" + b"x" * 99_999), PostFailure.ANSWER, id="too large"
+            says(b"HTTP/1.1 200 OK\r\ncontent-length: 99999\r\n\r\n" + b"x" * 99_999),
+            PostFailure.ANSWER,
+            id="too large",
         ),
     ],
 )
