@@ -65,7 +65,8 @@ def topics(stack: Stack) -> set[str]:
 
 def setting(stack: Stack, kind: ResourceType, name: str, key: str) -> str:
     resource = ConfigResource(kind, name)
-    described = AdminClient({"bootstrap.servers": stack.kafka}).describe_configs([resource])[resource].result(30)
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    described = admin.describe_configs([resource])[resource].result(30)
     return str(described[key].value)
 
 
