@@ -34,9 +34,9 @@ CRM = DestinationName("crm")
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
 maybe = st.none() | texts
 instants = st.datetimes(
-    min_value=datetime(1970, 1, 2),
-    max_value=datetime(9999, 12, 30),
-    timezones=st.just(UTC),  # noqa: DTZ001
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - hypothesis attaches the zone
+    max_value=datetime(9999, 12, 30),  # noqa: DTZ001 - hypothesis attaches the zone
+    timezones=st.just(UTC),
 )
 numbers = st.integers(0, 2**31 - 1)
 json_values = st.recursive(
