@@ -36,9 +36,6 @@ MAY_NAME_IT: dict[str, str] = {
     "docs/adr/0011-at-least-once-effect-once.md": "says why it is not claimed",
     "docs/glossary.md": "says why it is not claimed",
     "services/waybill/devstack/plan.py": "names the feature of Connect it switches on",
-    "services/waybill/relay/core/rules.py": "names the feature of Connect it demands",
-    "tests/chaos/relay/test_relay_under_fire.py": "names the feature of Connect it tries",
-    "tests/unit/relay/test_lint.py": "names the rule about the feature of Connect",
 }
 COMPONENTS = ("catalog", "delivery", "devstack", "fabric", "listener", "outbox", "readmodel", "relay")
 ESSAY_CHARACTERS = 300

@@ -8,7 +8,7 @@ may be empty; what that means is judged in `waybill.relay`, not here.
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from waybill.infra.json_http import JsonHttp, Reply
@@ -16,6 +16,9 @@ from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, UnavailableError
 
 __all__ = ["ConnectApi", "ConnectorStatus", "TaskStatus"]
+
+#: How long a worker that does not answer at all may take to come back.
+_SILENCE_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +139,13 @@ class ConnectApi:
     def _call(
         self, method: str, path: str, body: object = None, *, absent: bool = False, refusal: bool = False
     ) -> Reply:
-        deadline = self._clock.monotonic() + self._patience_s
+        started = self._clock.monotonic()
+        deadline = started + self._patience_s
         while True:
             try:
                 reply = self._http.call(method, path, body)
             except UnavailableError:
-                if self._clock.monotonic() > deadline:
+                if self._clock.monotonic() > min(deadline, started + _SILENCE_S):
                     raise
             else:
                 if reply.status < 300 or (absent and reply.status == 404) or (refusal and reply.status == 400):

@@ -29,6 +29,8 @@ class LogRecord:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+    #: Where it lies; None for a record to be written, whose key decides.
+    partition: int | None = None
 
 
 def _consumer(bootstrap: str) -> Consumer:
@@ -102,7 +104,13 @@ def _record(message: Any, topic: str, open_ends: dict[int, int]) -> Iterator[Log
     if end is None or offset >= end:
         open_ends.pop(number, None)
         return
-    yield LogRecord(topic=topic, key=message.key(), value=message.value(), headers=tuple(message.headers() or ()))
+    yield LogRecord(
+        topic=topic,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+        partition=number,
+    )
     if offset + 1 >= end:
         open_ends.pop(number, None)
 

@@ -36,7 +36,6 @@ def confirmed(pipe: Pipe) -> int:
     return slot.confirmed_lsn or 0
 
 
-@pytest.mark.requirement("DC-22")
 def test_a_pipe_stalled_by_a_missing_topic_says_running_and_is_not_believed(pipe: Pipe) -> None:
     pipe.emit(1)
     eventually(lambda: look(pipe).verdict.health is Health.HEALTHY, within_s=30)

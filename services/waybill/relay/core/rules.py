@@ -253,7 +253,7 @@ RULES: Final[tuple[Rule, ...]] = tuple(
         ("messages-filtered", "the heartbeat's messages must not reach a topic", _messages_filtered),
         ("creation-defaults", "Connect refuses topic creation without both", _given("topic.creation.default.replication.factor", "topic.creation.default.partitions")),
         ("no-default-group", "naming the default group fails the connector", _default_group),
-        ("exactly-once", "without it a kill repeats and an offset may be older than the records", _all(
+        ("transactional", "without it a kill repeats and an offset may be older than the records", _all(
             _is("exactly.once.support", "required"), _is("transaction.boundary", "poll")
         )),
         ("no-secret", "connector settings are readable by whoever reaches Connect", _secrets),
