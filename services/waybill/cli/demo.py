@@ -32,7 +32,7 @@ def demo_command(
     keep: bool = typer.Option(False, "--keep", help="Leave the stack up, when it was started for this."),
     timeout_s: Annotated[
         float, typer.Option("--timeout", min=10, help="Longest wait in seconds for everything to settle.")
-    ] = 180.0,
+    ] = 300.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Run the demonstration. Exit 1 when a promise was broken, 3 when something did not start or settle.

@@ -7,29 +7,27 @@ wait is bounded, and a wait that was too long says where the deliveries are stuc
 
 import secrets
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
 from waybill import devstack
 from waybill.contracts.states import State
+from waybill.demo.books import collect, known_of, read_model, requests_by_delivery
 from waybill.demo.core.script import plan_steps
-from waybill.demo.core.verdict import Books, Effect, Issued, Known, Request, Verdict, judge
+from waybill.demo.core.verdict import Issued, Known, Verdict, judge
 from waybill.demo.producers import Producers
 from waybill.demo.programs import Program, tail
 from waybill.demo.repeats import repeat_commands
 from waybill.demo.site import Site, apply, open_stack, prepare
 from waybill.demo.town import DISPATCH, PRIVACY, TENANTS, Stop, stops
 from waybill.infra.clock import SystemClock
-from waybill.infra.postgres import connect
 from waybill.kernel.errors import UnavailableError
-from waybill.readmodel import DeliveryFilter, ReadModel
-from waybill.testing.ledger_listener import Ledger, LedgerProcess, arrivals, effects
+from waybill.readmodel import ReadModel
+from waybill.testing.ledger_listener import Ledger, LedgerProcess
 
 __all__ = ["Options", "Report", "Snapshot", "run_demo"]
 
@@ -118,7 +116,7 @@ def run_demo(options: Options, view: View) -> Report:
         running = _set_up(undo, stack, options, view)
         running.began = clock.monotonic()
         _settle(running)
-        books = _books(running)
+        books = collect(running.site, running.producers)
         return Report(
             verdict=judge(books),
             stack=stack.name,
@@ -189,7 +187,7 @@ def _start_listeners(undo: ExitStack, site: Site, chosen: Sequence[Stop]) -> dic
 
 def _settle(running: _Running) -> None:
     """Wait until everything is emitted, repeated, and terminal."""
-    with _model(running.site) as model:
+    with read_model(running.site) as model:
         while not running.check():
             _look(running, model)
         issued = running.producers.issued()
@@ -201,7 +199,7 @@ def _settle(running: _Running) -> None:
         repeated = _repeat(running, model, issued, deadline)
         running.view.tell(f"{len(repeated)} commands that are already done come out of the relay once more")
         ids = [each.delivery_id for each in issued]
-        while len(found := _known(model, ids)) < len(ids) or any(not _is_settled(known) for known in found.values()):
+        while len(found := known_of(model, ids)) < len(ids) or any(not _is_settled(known) for known in found.values()):
             _check_time(running, model, ids, deadline)
             _look(running, model)
         _await_repeats(running, model, ids, repeated)
@@ -234,15 +232,6 @@ def _look(running: _Running, model: ReadModel) -> None:
     running.pause.wait(LOOK_S)
 
 
-def _known(model: ReadModel, ids: Sequence[UUID]) -> dict[UUID, Known]:
-    return {
-        row["delivery_id"]: Known(
-            state=State(row["state"]), attempts=row["attempts"], unsent_repeats=row["unsent_repeats"]
-        )
-        for row in model.standing(ids)
-    }
-
-
 def _repeat(running: _Running, model: ReadModel, issued: Sequence[Issued], deadline: float) -> dict[UUID, int]:
     """Have the commands of some finished deliveries repeated; return those with the requests each had before.
 
@@ -252,7 +241,7 @@ def _repeat(running: _Running, model: ReadModel, issued: Sequence[Issued], deadl
     theirs = {each.delivery_id: each.command_id for each in issued if each.tenant == DISPATCH}
     wanted = min(REPEATED, len(theirs))
     while True:
-        known, before = _known(model, list(theirs)), _requests(running)
+        known, before = known_of(model, list(theirs)), requests_by_delivery(running.site)
         done = [one for one in theirs if one in known and known[one].state is State.ACKNOWLEDGED]
         at_once = [one for one in done if before[one] == 1]
         if len(at_once) >= wanted or len(done) == len(theirs):
@@ -264,79 +253,15 @@ def _repeat(running: _Running, model: ReadModel, issued: Sequence[Issued], deadl
     return {one: before[one] for one in chosen}
 
 
-def _requests(running: _Running) -> Counter[UUID | None]:
-    """Count the requests the listeners received, by delivery."""
-    return Counter(_uuid(each.webhook_id) for each in arrivals(running.site.listeners_dsn))
-
-
 def _await_repeats(running: _Running, model: ReadModel, ids: Sequence[UUID], before: Mapping[UUID, int]) -> None:
     """Wait until the repeats came and every request is audited; what did not come in time, the verdict tells."""
     deadline = running.clock.monotonic() + REPEATS_S
     while running.clock.monotonic() < deadline:
-        known, now = _known(model, ids), _requests(running)
+        known, now = known_of(model, ids), requests_by_delivery(running.site)
         has_come = all(known[one].attempts > requests for one, requests in before.items())
         if has_come and all(known[one].attempts >= now[one] for one in ids):
             return
         _look(running, model)
-
-
-def _books(running: _Running) -> Books:
-    site, issued = running.site, running.producers.issued()
-    mine = {each.delivery_id for each in issued}
-    aggregates = {each.aggregate for each in issued}
-    done = [effect for effect in effects(site.listeners_dsn) if effect.aggregate in aggregates]
-    asked = [arrival for arrival in arrivals(site.listeners_dsn) if _uuid(arrival.webhook_id) in mine]
-    with _model(site) as model:
-        known = _known(model, list(mine))
-        letters = model.dead_letter_count(list(mine))
-        anomalies = sum(
-            row["aggregate"] in aggregates
-            for tenant in TENANTS
-            for row in model.anomalies(DeliveryFilter(tenant=tenant, limit=10_000))
-        )
-    return Books(
-        commands=running.producers.commands,
-        business_rows=running.producers.business_rows(),
-        issued=issued,
-        effects=[
-            Effect(
-                destination=each.destination,
-                delivery_id=each.delivery_id,
-                aggregate=each.aggregate,
-                sequence=each.sequence,
-                position=each.position,
-                executed_at=each.executed_at,
-            )
-            for each in done
-        ],
-        requests=[
-            Request(
-                delivery_id=UUID(each.webhook_id),
-                body_sha256=each.body_sha256,
-                signature=each.signature,
-                signed_at=datetime.fromtimestamp(int(each.webhook_timestamp), UTC),
-                arrived_at=each.arrived_at,
-            )
-            for each in asked
-        ],
-        known=known,
-        dead_letters=letters,
-        anomalies=anomalies,
-    )
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
-
-
-@contextmanager
-def _model(site: Site) -> Iterator[ReadModel]:
-    dsn = site.stack.dsn("waybill")
-    with closing(connect(dsn, application_name="waybill-demo", autocommit=True)) as connection:
-        yield ReadModel(connection)
 
 
 def _check_time(running: _Running, model: ReadModel, ids: Sequence[UUID], deadline: float) -> None:

@@ -30,7 +30,7 @@ Tell = Callable[[str], None]
 
 OWN_STACK: Final = "demo"
 LISTENERS: Final = "demo_listeners"
-APPLY_TIMEOUT_S: Final = 180.0
+APPLY_TIMEOUT_S: Final = 300.0
 
 #: What each producer's own transaction writes, beside the command.
 BUSINESS: Final = """
