@@ -26,7 +26,6 @@ from waybill.kernel.errors import ContractError, TransientError
 __all__ = ["DestinationGroup", "GroupSettings"]
 
 _RETAKE_S: Final = (0.2, 0.5, 1.0, 2.0)
-_NOT_TAKEN_S: Final = 5.0
 _COMMITTED_S: Final = 0.5
 
 
@@ -163,7 +162,8 @@ class DestinationGroup:
             except (NotTakenError, ContractError) as error:
                 self.problem = str(error)
                 self._log.error("partition.not_taken", partition=actor.partition, reason=str(error))
-                await asyncio.sleep(_NOT_TAKEN_S)
+                self._reader.leave()
+                return
             else:
                 self.problem = None
                 self._reader.tell(_resuming(actor))

@@ -236,8 +236,8 @@ class Intake:
             if found is None:
                 self.problem = f"no committed offset on {self._topic}[{owner.partition}]: run `waybill apply`"
                 self._log.error("partition.not_taken", partition=owner.partition, reason=self.problem)
-                await asyncio.sleep(5.0)
-                continue
+                self._reader.leave()
+                return
             owner.position = owner.committed = found[0]
             self._reader.tell(lambda reader: None if owner.gone else reader.resume(owner.partition))
             return

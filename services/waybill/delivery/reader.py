@@ -87,6 +87,10 @@ class ReaderThread(Listener):
         while self._thread.is_alive():  # noqa: ASYNC110 - a thread has no event to await
             await asyncio.sleep(0.01)
 
+    def leave(self) -> None:
+        """Leave the group soon; whoever runs it learns by `ended`. A group without members can be given its start."""
+        self._stop.set()
+
     async def ask(self, errand: Callable[[GroupReader], T]) -> T:
         """Run an errand on the reader's thread and return its answer."""
         answer: Future[T] = Future()

@@ -41,6 +41,8 @@ class Senders:
         self._idle: deque[asyncio.Future[None]] = deque()
         self._inflight: dict[Item, tuple[Owner, Lane]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Senders that go on after what they do now.
+        self._count = 0
 
     @property
     def inflight(self) -> int:
@@ -50,10 +52,13 @@ class Senders:
     def resize(self) -> None:
         """Follow the configured concurrency; those too many end after their attempt."""
         loop = asyncio.get_running_loop()
-        while len(self._tasks) < self._destination.target.config.concurrency:
+        while self._count < self._destination.target.config.concurrency:
             task = loop.create_task(self._send())
+            self._count += 1
             self._tasks.add(task)
             task.add_done_callback(self._ended)
+        for _ in range(self._count - self._destination.target.config.concurrency):
+            self._wake()
 
     async def stop(self) -> None:
         """End all of them at once."""
@@ -64,6 +69,9 @@ class Senders:
     def offer(self, owner: Owner, lane: Lane) -> None:
         """Queue a lane and wake a sender."""
         self._ready.append((owner, lane))
+        self._wake()
+
+    def _wake(self) -> None:
         while self._idle:
             waiting = self._idle.popleft()
             if not waiting.done():
@@ -88,7 +96,7 @@ class Senders:
 
     async def _send(self) -> None:
         ready, loop = self._ready, asyncio.get_running_loop()
-        while len(self._tasks) <= self._destination.target.config.concurrency:
+        while self._count <= self._destination.target.config.concurrency:
             if not ready:
                 waiting = loop.create_future()
                 self._idle.append(waiting)
@@ -98,6 +106,9 @@ class Senders:
             item = owner.next(lane)
             if item is not None:
                 await self._attempt(owner, lane, item)
+        self._count -= 1
+        if ready:  # this one may have been woken for it
+            self._wake()
 
     async def _attempt(self, owner: Owner, lane: Lane, item: Item) -> None:
         item.started = self._clock.monotonic()

@@ -85,6 +85,7 @@ class Worker:
         self._restart_at: dict[Key, float] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._seen_version = -1
+        self._wanted_groups = 0
         self._broken: BaseException | None = None
         self._committer: Committer | None = None
         self._log = get_logger("delivery").bind(worker=settings.slot)
@@ -99,7 +100,8 @@ class Worker:
         return {
             "configured": self._seen_version > 0,
             "kafka": committer is not None and committer.is_connected,
-            "groups": all(group.problem is None for group in list(self.groups.values())),
+            "groups": all(group.problem is None for group in list(self.groups.values()))
+            and len(self.groups) == self._wanted_groups,
             "intake": all(intake.problem is None for intake in list(self.intakes.values())),
         }
 
@@ -160,6 +162,7 @@ class Worker:
     def _follow(self, *, force: bool) -> None:
         config = self._parts.config.current()
         wanted = self._wanted(config)
+        self._wanted_groups = len(wanted)
         if config.version != self._seen_version or force:
             self._seen_version = config.version
             for key, group in list(self.groups.items()):
@@ -223,6 +226,9 @@ class Worker:
 
     def _leave(self, key: Key, group: DestinationGroup) -> None:
         del self.groups[key]
+        self._part(group)
+
+    def _part(self, group: DestinationGroup | Intake) -> None:
         task = asyncio.get_running_loop().create_task(group.stop())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
@@ -230,7 +236,15 @@ class Worker:
     def _follow_intakes(self, config: FabricConfig) -> None:
         assert self._committer is not None
         for tenant in config.tenants:
-            if self._settings.tenant not in {None, tenant.name} or tenant.name in self.intakes:
+            key = (tenant.name, "")
+            found = self.intakes.get(tenant.name)
+            if found is not None and found.has_ended.is_set():
+                self._part(self.intakes.pop(tenant.name))
+                self._restart_at[key] = self._parts.clock.monotonic() + _RESTART_S
+                continue
+            if self._settings.tenant not in {None, tenant.name} or found is not None:
+                continue
+            if self._restart_at.get(key, 0.0) > self._parts.clock.monotonic():
                 continue
             settings = IntakeSettings(
                 tenant=Tenant(tenant.name),
