@@ -148,17 +148,55 @@ def test_a_row_that_comes_after_its_day_was_closed_closes_it_again(
         assert own_outbox.rows("SELECT count(*) FROM waybill.outbox") == [(2,)]
 
 
-def test_rows_of_days_nobody_prepared_get_a_partition_and_are_kept_like_the_others(
+def test_a_day_somebody_holds_is_dropped_later_and_the_one_before_it_is_gone(
     own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]
 ):
-    first, last = today() + timedelta(days=20), today() + timedelta(days=21)
+    first, second = partition(today()), partition(today() + timedelta(days=1))
+    later = today() + timedelta(days=300)
+    with slot(owner, SLOT), closing(own_outbox.connect("postgres")) as holder:
+        run(owner, later)
+        confirm(owner, SLOT)
+        holder.execute(f"SELECT FROM waybill.{second}".encode())
+
+        steps = run(owner, later)
+
+        assert [step for step in steps if step[0] is Action.DROPPED] == [(Action.DROPPED, first)]
+        assert (Action.BUSY, second) in steps
+        exists = own_outbox.rows("SELECT to_regclass(%s), to_regclass(%s)", f"waybill.{first}", f"waybill.{second}")
+        assert exists == [(None, f"waybill.{second}")]
+
+
+def insert_on(owner: psycopg.Connection[Any], *days: date) -> None:
     owner.execute(
         "INSERT INTO waybill.outbox (created_day, route, command_id, source, command_type, aggregate, issued_at, "
         "content_type, tenant, sequences, expires_at, config_version, capability, capability_version, payload) "
         "SELECT d, 'acme.commands', gen_random_uuid(), 'waybill://acme/s', 'a.b', 'subject/1', '2030-01-01', "
         """'application/json', 'acme', '{"crm": 1}', '2031-01-01', 1, 'a.b', 1, '{}' FROM unnest(%s::date[]) d""",
-        ([first, last],),
+        (list(days),),
     )
+
+
+def test_rows_around_a_day_that_has_a_partition_block_nothing_but_themselves(
+    own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]
+):
+    day = today() + timedelta(days=20)
+    owner.execute("SELECT waybill.add_partition(%s)", (day,))
+    insert_on(owner, day - timedelta(days=1), day + timedelta(days=1))
+
+    steps = housekeep(owner, "waybill", Housekeeping(ahead_days=3), today=day)
+
+    blocked = [step for step in steps if step.action is Action.BLOCKED]
+    made = [step.partition for step in steps if step.action is Action.MADE]
+    assert [step.partition for step in blocked] == ["outbox_default", "outbox_default"]
+    assert made == [partition(day + timedelta(days=2)), partition(day + timedelta(days=3))]
+    assert own_outbox.rows("SELECT count(*) FROM waybill.outbox_default") == [(2,)]
+
+
+def test_rows_of_days_nobody_prepared_get_a_partition_and_are_kept_like_the_others(
+    own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]
+):
+    first, last = today() + timedelta(days=20), today() + timedelta(days=21)
+    insert_on(owner, first, last)
 
     steps = run(owner, first)
 

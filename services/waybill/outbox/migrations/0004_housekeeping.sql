@@ -24,7 +24,7 @@ DECLARE
     last date;
     made text;
 BEGIN
-    LOCK TABLE {schema}.outbox IN ACCESS EXCLUSIVE MODE;
+    LOCK TABLE ONLY {schema}.outbox, {schema}.outbox_default IN ACCESS EXCLUSIVE MODE;
     SELECT min(created_day), max(created_day) INTO first, last FROM {schema}.outbox_default;
     made := format('outbox_%s_%s', to_char(first, 'YYYYMMDD'), to_char(last, 'YYYYMMDD'));
     ALTER TABLE {schema}.outbox DETACH PARTITION {schema}.outbox_default;
@@ -38,6 +38,7 @@ BEGIN
 END $$;
 
 -- Today's partition and those of the days ahead: made, adopted, busy, or blocked by what people must look at.
+-- Each step is a block of its own: what was returned as done is not undone by a later one.
 CREATE FUNCTION {schema}.make_partitions(ahead_days integer DEFAULT 7,
     today date DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date)
 RETURNS TABLE (action text, partition text, reason text)
@@ -45,20 +46,32 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' A
 DECLARE
     made text;
 BEGIN
-    IF EXISTS (SELECT FROM {schema}.outbox_default) THEN
-        RETURN QUERY SELECT 'adopted', {schema}.adopt_default(), 'rows of days without a partition';
-    END IF;
-    FOR n IN 0 .. ahead_days LOOP
-        made := {schema}.add_partition(today + n);
-        IF made IS NOT NULL THEN
-            RETURN QUERY SELECT 'made', made, 'ahead';
+    BEGIN
+        IF EXISTS (SELECT FROM {schema}.outbox_default) THEN
+            made := {schema}.adopt_default();
+            RETURN QUERY SELECT 'adopted', made, 'rows of days without a partition';
         END IF;
+    EXCEPTION
+        WHEN lock_not_available THEN
+            RETURN QUERY SELECT 'busy', 'outbox', 'a transaction holds the outbox; run again';
+            RETURN;
+        WHEN invalid_object_definition THEN
+            RETURN QUERY SELECT 'blocked', 'outbox_default', 'its rows lie around days that have partitions: see the guide';
+    END;
+    FOR n IN 0 .. ahead_days LOOP
+        BEGIN
+            made := {schema}.add_partition(today + n);
+            IF made IS NOT NULL THEN
+                RETURN QUERY SELECT 'made', made, 'ahead';
+            END IF;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                RETURN QUERY SELECT 'busy', 'outbox', 'a transaction holds the outbox; run again';
+                RETURN;
+            WHEN check_violation THEN
+                RETURN QUERY SELECT 'blocked', 'outbox_default', format('it holds rows of %s: see the guide', today + n);
+        END;
     END LOOP;
-EXCEPTION
-    WHEN lock_not_available THEN
-        RETURN QUERY SELECT 'busy', 'outbox', 'a transaction holds the outbox; run again';
-    WHEN invalid_object_definition THEN
-        RETURN QUERY SELECT 'blocked', 'outbox_default', 'its rows lie around days that have partitions: see the guide';
 END $$;
 
 -- Finished days: closed. Again on every round: a row that came late (a clock set back) moves the position.
@@ -86,6 +99,22 @@ RETURN (SELECT CASE WHEN bool_or(s.confirmed_flush_lsn IS NULL) THEN NULL ELSE m
     FROM pg_replication_slots s
     WHERE s.database = current_database() AND s.slot_type = 'logical' AND (slot IS NULL OR s.slot_name = slot));
 
+-- Drops one partition unless a row came after it was closed.
+CREATE FUNCTION {schema}.drop_partition(name text, closed_position bigint) RETURNS boolean
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    last bigint;
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY {schema}.outbox, {schema}.%I IN ACCESS EXCLUSIVE MODE', name);
+    EXECUTE format('SELECT coalesce(max(position), 0) FROM {schema}.%I', name) INTO last;
+    IF last > closed_position THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('DROP TABLE {schema}.%I', name);
+    DELETE FROM {schema}.day_partition d WHERE d.name = drop_partition.name;
+    RETURN true;
+END $$;
+
 -- Days past retention: dropped, or kept and why. `slot`: the relay's; null = every logical slot of this database.
 CREATE FUNCTION {schema}.drop_partitions(keep_days integer DEFAULT 7, slot text DEFAULT NULL,
     today date DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date)
@@ -93,7 +122,7 @@ RETURNS TABLE (action text, partition text, reason text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $$
 DECLARE
     relayed pg_lsn := {schema}.relayed_lsn(slot);
-    last bigint;
+    dropped boolean;
     p record;
 BEGIN
     IF keep_days < 1 THEN
@@ -107,17 +136,15 @@ BEGIN
         ELSIF relayed < p.closed_lsn THEN
             RETURN QUERY SELECT 'kept', p.name, format('the relay is at %s, this day ends at %s', relayed, p.closed_lsn);
         ELSE
-            EXECUTE format('LOCK TABLE {schema}.outbox, {schema}.%I IN ACCESS EXCLUSIVE MODE', p.name);
-            EXECUTE format('SELECT coalesce(max(position), 0) FROM {schema}.%I', p.name) INTO last;
-            IF last > p.closed_position THEN
-                RETURN QUERY SELECT 'kept', p.name, 'a row came after it was closed; the next round closes it again';
-            ELSE
-                EXECUTE format('DROP TABLE {schema}.%I', p.name);
-                DELETE FROM {schema}.day_partition d WHERE d.name = p.name;
-                RETURN QUERY SELECT 'dropped', p.name, 'past retention and relayed';
-            END IF;
+            BEGIN
+                dropped := {schema}.drop_partition(p.name, p.closed_position);
+            EXCEPTION WHEN lock_not_available THEN
+                RETURN QUERY SELECT 'busy', p.name, 'a transaction holds the outbox or this day; run again';
+                RETURN;
+            END;
+            RETURN QUERY SELECT CASE WHEN dropped THEN 'dropped' ELSE 'kept' END, p.name,
+                CASE WHEN dropped THEN 'past retention and relayed'
+                    ELSE 'a row came after it was closed; the next round closes it again' END;
         END IF;
     END LOOP;
-EXCEPTION WHEN lock_not_available THEN
-    RETURN QUERY SELECT 'busy', 'outbox', 'a transaction holds the outbox; run again';
 END $$;
