@@ -6,7 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from fixtures.fix_outbox import OutboxDatabase
+from fixtures.fix_outbox import ON_BOTH, OutboxDatabase
 
 from waybill.infra.clock import SystemClock
 from waybill.outbox import CommandDraft, Outbox
@@ -27,6 +27,7 @@ def failing(outbox: OutboxDatabase) -> set[str]:
     return {name for name, severity in severities(outbox).items() if severity is Severity.FAIL}
 
 
+@ON_BOTH
 def test_a_fresh_outbox_fails_nothing(own_outbox: OutboxDatabase):
     found = severities(own_outbox)
 

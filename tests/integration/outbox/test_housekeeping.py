@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from fixtures.fix_outbox import OutboxDatabase
+from fixtures.fix_outbox import ON_BOTH, OutboxDatabase
 
 from waybill.outbox import CommandDraft, Outbox
 from waybill.outbox.housekeeping import Action, Housekeeping, Step, housekeep
@@ -65,6 +65,7 @@ def test_a_round_makes_the_days_ahead_and_a_second_one_nothing(
     assert second == []
 
 
+@ON_BOTH
 def test_a_day_is_dropped_only_when_it_is_past_retention_and_the_relay_has_read_it(
     own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]
 ):
@@ -118,6 +119,7 @@ def test_a_second_slot_that_lags_holds_the_day_unless_the_relays_is_named(
         assert (Action.DROPPED, day) in run(owner, later, slot=SLOT)
 
 
+@ON_BOTH
 def test_a_day_is_not_closed_while_a_transaction_that_wrote_it_is_open(
     own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]
 ):
@@ -192,6 +194,7 @@ def test_rows_around_a_day_that_has_a_partition_block_nothing_but_themselves(
     assert own_outbox.rows("SELECT count(*) FROM waybill.outbox_default") == [(2,)]
 
 
+@ON_BOTH
 def test_rows_of_days_nobody_prepared_get_a_partition_and_are_kept_like_the_others(
     own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]
 ):
@@ -211,6 +214,7 @@ def test_rows_of_days_nobody_prepared_get_a_partition_and_are_kept_like_the_othe
     assert Action.ADOPTED not in [action for action, _ in run(owner, first)]
 
 
+@ON_BOTH
 def test_a_new_partition_is_relayed_and_dropping_one_is_not(own_outbox: OutboxDatabase, owner: psycopg.Connection[Any]):
     """What the publication lets out, decoded: inserts under the root's name and nothing else."""
     day = partition(today())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from fixtures.fix_outbox import OutboxDatabase
+from fixtures.fix_outbox import ON_BOTH, OutboxDatabase
 
 from waybill.infra import migrate
 from waybill.kernel.errors import ConfigError
@@ -47,6 +47,7 @@ def works(database: OutboxDatabase) -> bool:
     return emitted.sequences == {"crm": 1, "erp": 1}
 
 
+@ON_BOTH
 def test_the_printed_text_makes_what_install_makes(empty_database: OutboxDatabase):
     with closing(empty_database.connect("postgres")) as connection:
         with connection.transaction(force_rollback=True):
@@ -61,6 +62,7 @@ def test_the_printed_text_makes_what_install_makes(empty_database: OutboxDatabas
 
 @pytest.mark.system
 @pytest.mark.skipif(PSQL is None, reason="needs psql: apt-get install postgresql-client")
+@ON_BOTH
 def test_plain_psql_runs_the_printed_text_and_install_finds_it_applied(empty_database: OutboxDatabase, tmp_path: Path):
     script = tmp_path / "outbox.sql"
     script.write_text(sql_text())
