@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any, Final, Protocol, TypeVar
 
 from waybill.contracts.command import Command, Peek, parse_command, peek
@@ -230,13 +231,16 @@ def _dead_letter(place: Place, value: dict[str, Any]) -> DeadLetterRow:
 R = TypeVar("R", DeliveryRow, StateRow, AttemptRow, MoveRow, DeadLetterRow)
 
 
+_ROWS: Final = (DeliveryRow, StateRow, AttemptRow, MoveRow, DeadLetterRow)
+_VALUES: Final = {row: attrgetter(*row.__dataclass_fields__) for row in _ROWS}
+
+
 def _storable(row: R) -> R:
     """Return the row, or raise ContractError: one value that PostgreSQL refuses would stop the fold for ever."""
-    for name in row.__dataclass_fields__:
-        value = getattr(row, name)
-        if isinstance(value, str):
+    for place, value in enumerate(_VALUES[type(row)](row)):
+        if value.__class__ is str:
             if len(value) > MAX_TEXT or "\x00" in value:
-                raise ContractError(f"field {name} cannot be stored as text")
-        elif isinstance(value, int) and abs(value) > MAX_INTEGER:
-            raise ContractError(f"field {name} is out of range")
+                raise ContractError(f"field {list(row.__dataclass_fields__)[place]} cannot be stored as text")
+        elif value.__class__ is int and abs(value) > MAX_INTEGER:
+            raise ContractError(f"field {list(row.__dataclass_fields__)[place]} is out of range")
     return row

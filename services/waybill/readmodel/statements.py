@@ -38,7 +38,8 @@ class Insert:
         self.statement: Final = sql.SQL("INSERT INTO read.{} ({}) SELECT * FROM unnest({}) {}").format(
             sql.Identifier(table),
             sql.SQL(", ").join(map(sql.Identifier, self.columns)),
-            sql.SQL(", ").join(sql.SQL(f"%s::{kind}[]") for kind in types.values()),
+            # binary: as text every element would be searched for characters to quote
+            sql.SQL(", ").join(sql.SQL(f"%b::{kind}[]") for kind in types.values()),
             sql.SQL(conflict),
         )
 
