@@ -1,6 +1,7 @@
 # Everything a newcomer needs. Each target sets up what it needs by itself; only Python 3.11+ and make must be there.
 PYTHON ?= python3
 ARGS ?=
+ROUNDS ?= 50
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint docs guards prove clean
 
@@ -25,8 +26,8 @@ docs: setup ## Write docs/reference/ anew from the code
 guards: setup ## Remove each guarantee's guard in a copy and see its test fail
 	@.venv/bin/python tools/guards.py $(ARGS)
 
-prove: setup ## Run the campaigns that take hours
-	@WAYBILL_PROVE=1 .venv/bin/pytest -m prove --timeout=0 $(ARGS)
+prove: setup ## Run every chaos test ROUNDS times (50): hours
+	@WAYBILL_PROVE=$(ROUNDS) .venv/bin/pytest tests/chaos $(ARGS)
 
 clean: ## End local stacks, wipe their data and .venv/; keep the downloads
 	@if [ -x .venv/bin/waybill ]; then for stack in $$(ls .waybill/stacks 2>/dev/null); do \

@@ -39,10 +39,28 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
+def _rounds() -> int:
+    """How often a campaign repeats each chaos test; 0 outside of one."""
+    return int(os.environ.get("WAYBILL_PROVE", "0"))
+
+
+@pytest.fixture
+def prove_round() -> int:
+    """Stands in the test's id during a campaign."""
+    return 1
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Repeat what depends on the moment of a kill: `make prove` runs each chaos test many times, in random order."""
+    if _rounds() and "chaos" in metafunc.definition.path.parts:
+        metafunc.fixturenames.append("prove_round")
+        metafunc.parametrize("prove_round", range(1, _rounds() + 1))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave campaigns that take hours to `make prove`, unless they are asked for by name."""
-    if config.option.markexpr or os.environ.get("WAYBILL_PROVE"):
+    if config.option.markexpr or _rounds():
         return
     campaigns = [item for item in items if item.get_closest_marker("prove")]
     if campaigns:

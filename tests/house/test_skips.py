@@ -61,3 +61,10 @@ def test_a_campaign_waits_until_it_is_asked_for(tmp_path: Path, checkout: Path):
 
     assert "1 passed, 1 deselected" in run(tmp_path, checkout, text).stdout
     assert "2 passed" in run(tmp_path, checkout, text, WAYBILL_PROVE="1").stdout
+
+
+def test_a_campaign_repeats_chaos(tmp_path: Path, checkout: Path):
+    folder = tmp_path / "chaos"
+    folder.mkdir()
+
+    assert "3 passed" in run(folder, checkout, "def test_x(): ...\n", WAYBILL_PROVE="3").stdout
