@@ -7,42 +7,25 @@ not do: let an offset pass a record that is neither settled, stored nor another'
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import datetime
 
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
 from waybill.delivery.core.position import Position
 from waybill.delivery.core.records import Place, Try
 from waybill.delivery.desk import Desk, Given
-from waybill.delivery.rows import item_of
+from waybill.delivery.gate import LEASE_S, Gate
 from waybill.delivery.settler import Settler, Topics
 from waybill.delivery.store import Owned
+from waybill.delivery.takeover import Sweeper, find_position, publish_left_over, read_rows
 from waybill.infra.kafka import OffsetMove, Record
 from waybill.infra.log import get_logger
-from waybill.kernel.errors import TransientError, UnavailableError
 from waybill.kernel.ids import DestinationName
 
-__all__ = ["LEASE_S", "Claimed", "NotTakenError", "PartitionActor"]
-
-#: An attempt starts only within this many boot-time seconds of the start of the last transaction that carried its
-#: partition's offset; a new owner waits as long.
-LEASE_S: Final = 3.0
-#: A lease this old is renewed while there is work.
-_RENEW_AFTER_S: Final = 1.0
-_CHUNK: Final = 500
-_SWEEP_S: Final = 5.0
-_GHOST_WAIT: Final = timedelta(milliseconds=50)
-_CONFIG_WAIT: Final = timedelta(milliseconds=200)
+__all__ = ["Claimed", "PartitionActor"]
 
 #: A record of ours with the aggregate and sequence it takes here, and all its sequences.
 Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
-
-
-class NotTakenError(UnavailableError):
-    """The partition cannot be taken until people act; the message says how."""
-
-    code = "not_taken"
 
 
 class PartitionActor:
@@ -68,12 +51,10 @@ class PartitionActor:
         self.is_held = False
         self._released = False
         self._known: set[int] = set()
-        self._lease_start = -LEASE_S
-        self._stalled: list[Lane] = []
+        self._gate = Gate(desk, self, self.settler)
         self._committed = 0
         self._moved_at = 0.0
-        self._swept_at = 0.0
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeper = Sweeper(desk, self, self.settler)
         self._log = get_logger("delivery").bind(
             tenant=desk.tenant, destination=desk.target.name, partition=given.partition
         )
@@ -87,12 +68,8 @@ class PartitionActor:
 
     def carried(self, started: float, move: OffsetMove) -> None:
         """Renew the lease and let go on what waited for it."""
-        self._lease_start = started
         self._committed = move.offset
-        if self._stalled and not self.gone:
-            stalled, self._stalled = self._stalled, []
-            for lane in stalled:
-                self._desk.offer(self, lane)
+        self._gate.renewed(started)
 
     def refused(self) -> None:
         """Give up what somebody else owns."""
@@ -111,42 +88,22 @@ class PartitionActor:
             ContractError: the committed offset carries a note of an unknown form.
             TransientError: not now; the same call may work later.
         """
-        desk, store = self._desk, self._desk.tools.store
-        found = await desk.committed(self.partition)
-        if found is None:
-            raise NotTakenError(
-                f"no committed offset on {self._topics.commands}[{self.partition}]: run `waybill apply` to set its start"
-            )
-        offset, metadata = found
-        note = Position.decode(metadata)
-        await store.take(self.owned, owner=desk.worker, now=desk.tools.clock.now())
-        self._known = {_hash(str(key)) for key in await store.known(self.owned)}
-        blocked = await store.lanes(self.owned)
+        desk = self._desk
+        offset, note = await find_position(desk, self._topics.commands, self.partition)
+        left = await read_rows(desk, self.owned)
+        self._known = {_hash(str(key)) for key in left.known}
         self.lanes = PartitionLanes(offset, desk.limits)
         self._committed = offset
-        await self._publish_left_over()
+        await publish_left_over(desk, self, self.settler)
         if not note.released:
             wait = self._given.assigned_at + LEASE_S - desk.tools.clock.monotonic()
             await asyncio.sleep(max(wait, 0.0))
         self.settler.rows.begin(self.lanes)
         self.is_taken = True
-        for aggregate, rows in blocked:
+        for aggregate, rows in left.blocked:
             self.lanes.adopt(aggregate, rows)
         self.pump()
-        self._log.info(
-            "partition.taken", offset=offset, rows=len(self._known), lanes=len(blocked), released=note.released
-        )
-
-    async def _publish_left_over(self) -> None:
-        """Say what a former owner decided and perhaps did not say."""
-        committer, store = self._desk.committer, self._desk.tools.store
-        while left := await store.unpublished(self.owned, _CHUNK):
-            for item in left:
-                pending = (item.outcome, item.state, item.dead_letter)
-                committer.add(self, self.settler.outgoing(item.aggregate, item.delivery_id, pending))
-            if not await committer.carried(self, 10.0):
-                raise TransientError("what a former owner decided cannot be published now")
-            await store.published(self.owned, [(item.delivery_id, item.version) for item in left])
+        self._log.info("partition.taken", offset=offset, rows=len(left.known), lanes=len(left.blocked))
 
     async def give_back(self, budget_s: float) -> None:
         """Stop, drain within the budget, say how far it got, let go."""
@@ -218,21 +175,7 @@ class PartitionActor:
 
     def next(self, lane: Lane) -> Item | None:
         """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
-        item = lane.head
-        if item is None or self.is_closing or not self._has_lease(lane):
-            return None
-        now = self._desk.tools.clock.now()
-        due = self._not_before(lane, item, now)
-        if due is not None:
-            self._desk.later(due, self, lane)
-            return None
-        if item.command is None or item.poison is not None:
-            self.settler.poisoned(lane, item)
-            return None
-        if item.command.expires_at <= now:
-            self.settler.expire(lane, item, now)
-            return None
-        return item
+        return None if self.is_closing else self._gate.next(lane)
 
     def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
         """Record what an attempt came to and move on."""
@@ -241,29 +184,6 @@ class PartitionActor:
     def poisoned(self, lane: Lane, item: Item) -> None:
         """End a delivery that can never be sent."""
         self.settler.poisoned(lane, item)
-
-    def _has_lease(self, lane: Lane) -> bool:
-        age = self._desk.tools.clock.monotonic() - self._lease_start
-        if age >= LEASE_S:
-            self._stalled.append(lane)
-            self._desk.committer.carry(self, at_once=True)
-            return False
-        if age >= _RENEW_AFTER_S:
-            self._desk.committer.carry(self)
-        return True
-
-    def _not_before(self, lane: Lane, item: Item, now: datetime) -> datetime | None:
-        """Return when to look again at a head that must wait; looks into its record."""
-        if item.next_due is not None and item.next_due > now:
-            return item.next_due
-        if self._desk.ghosts and lane.aggregate in self._desk.ghosts:
-            return now + _GHOST_WAIT
-        if item.delivery_id is None:
-            self.settler.identify(item)
-        command = item.command
-        if command is not None and command.config_version > self._desk.target.recorder.config_version:
-            return now + _CONFIG_WAIT
-        return None
 
     # Time
 
@@ -276,28 +196,7 @@ class PartitionActor:
         elif mono - self._moved_at >= 1.0:
             self._moved_at = mono
             self._desk.committer.carry(self)
-        if mono - self._swept_at >= _SWEEP_S and self._sweeping is None and self.settler.rows.is_idle:
-            self._swept_at = mono
-            halted = [lane.aggregate for lane in self.lanes.lanes.values() if lane.halted]
-            if halted:
-                self._sweeping = asyncio.get_running_loop().create_task(self._sweep(halted))
-
-    async def _sweep(self, aggregates: Sequence[str]) -> None:
-        """End what expired behind a halted head: it is visible to its owner at once, not when people decide."""
-        now = self._desk.tools.clock.now()
-        try:
-            overdue = await self._desk.tools.store.overdue(self.owned, aggregates, now, _CHUNK)
-        except TransientError:
-            return
-        finally:
-            self._sweeping = None
-        for feed in overdue:
-            lane = self.lanes.lanes.get(feed.aggregate)
-            if self.gone or lane is None or not lane.halted:
-                continue
-            item = item_of(feed)
-            self.settler.identify(item)
-            self.settler.expire(None, item, now)
+        self._sweeper.tick(mono)
 
     def slow(self, lane: Lane, item: Item, deadline: datetime) -> None:
         """Give an attempt that takes long its row while it is in flight, so that the offset can move on."""

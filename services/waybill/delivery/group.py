@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from waybill.contracts.names import commands_topic, delivery_group
-from waybill.delivery.actor import Claimed, NotTakenError, PartitionActor
+from waybill.delivery.actor import Claimed, PartitionActor
 from waybill.delivery.committer import Committer
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
@@ -19,6 +19,7 @@ from waybill.delivery.reader import ReaderThread
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
 from waybill.delivery.senders import Senders
+from waybill.delivery.takeover import NotTakenError
 from waybill.infra.kafka import GroupReader, Listener, Record
 from waybill.infra.log import get_logger, is_debug
 from waybill.kernel.errors import ContractError, TransientError

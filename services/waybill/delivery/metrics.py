@@ -1,8 +1,14 @@
 """Metrics of the delivery worker, declared once. Labels: tenant and destination are names of the configuration."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from waybill.infra.metrics import Kind, Metric
+from prometheus_client import CollectorRegistry
+
+from waybill.delivery.committer import Committer
+from waybill.delivery.group import DestinationGroup
+from waybill.delivery.intake import Intake
+from waybill.infra.metrics import Kind, Metric, build
 
 __all__ = [
     "ATTEMPTS",
@@ -20,6 +26,7 @@ __all__ = [
     "TRANSACTION_FAILURES",
     "TRANSACTION_RECORDS",
     "TRANSACTION_SECONDS",
+    "Meter",
 ]
 
 _HERE: Final = ("tenant", "destination")
@@ -98,3 +105,54 @@ METRICS: Final = (
     TRANSACTION_SECONDS,
     TRANSACTION_FAILURES,
 )
+
+
+class Meter:
+    """Brings the collectors up to what the worker's parts counted; called twice a second, not per delivery."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._collectors: dict[str, Any] = {metric.name: build(metric, registry) for metric in METRICS}
+        self._said: dict[tuple[str, ...], float] = {}
+
+    def measure(
+        self,
+        groups: Mapping[tuple[str, str], DestinationGroup],
+        intakes: Mapping[str, Intake],
+        committer: Committer | None,
+    ) -> None:
+        """Read every part once."""
+        for here, group in groups.items():
+            self._group(here, group)
+        for tenant, intake in intakes.items():
+            for cause, count in intake.letters.items():
+                self._count(DEAD_LETTERS, (tenant, cause), count)
+        if committer is not None:
+            self._count(TRANSACTIONS, (), committer.transactions)
+            self._count(TRANSACTION_RECORDS, (), committer.records)
+            self._count(TRANSACTION_SECONDS, (), committer.seconds)
+            self._count(TRANSACTION_FAILURES, (), committer.failures)
+
+    def _group(self, here: tuple[str, str], group: DestinationGroup) -> None:
+        actors = list(group.actors.values())
+        gauges: tuple[tuple[Metric, float], ...] = (
+            (INFLIGHT, group.senders.inflight),
+            (LANES, sum(len(actor.lanes.lanes) for actor in actors)),
+            (LANES_HALTED, sum(sum(lane.halted for lane in actor.lanes.lanes.values()) for actor in actors)),
+            (HELD_RECORDS, sum(actor.lanes.records for actor in actors)),
+            (HELD_BYTES, sum(actor.lanes.size for actor in actors)),
+            (ROWS_WAITING, sum(actor.settler.rows.waiting for actor in actors)),
+            (PARTITIONS, sum(actor.is_taken for actor in actors)),
+            (PARTITIONS_PAUSED, sum(actor.is_held for actor in actors)),
+        )
+        for metric, value in gauges:
+            self._collectors[metric.name].labels(*here).set(value)
+        for result, count in group.counts.items():
+            self._count(ATTEMPTS, (*here, result), count)
+
+    def _count(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """Bring a counter up to a running total; a part that started anew begins at 0 again."""
+        key = (metric.name, *labels)
+        collector = self._collectors[metric.name]
+        before = self._said.get(key, 0.0)
+        (collector.labels(*labels) if labels else collector).inc(value - before if value >= before else value)
+        self._said[key] = value

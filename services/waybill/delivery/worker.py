@@ -27,7 +27,6 @@ from waybill.delivery.store import TaskStore
 from waybill.infra.http_client import HttpClient
 from waybill.infra.kafka import TransactionalProducer
 from waybill.infra.log import get_logger
-from waybill.infra.metrics import build
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.kernel.ids import Tenant
@@ -79,8 +78,7 @@ class Worker:
         self.groups: dict[Key, DestinationGroup] = {}
         self.intakes: dict[str, Intake] = {}
         self.registry = CollectorRegistry()
-        self._collectors: dict[str, Any] = {m.name: build(m, self.registry) for m in metrics.METRICS}
-        self._said: dict[tuple[str, ...], float] = {}
+        self._meter = metrics.Meter(self.registry)
         self._tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
         self._restart_at: dict[Key, float] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -122,7 +120,7 @@ class Worker:
             while not stop.is_set() and self._broken is None:
                 if ticks % 10 == 0:
                     self._follow(force=ticks % _KEYS_TICKS == 0)
-                    self._measure()
+                    self._meter.measure(self.groups, self.intakes, self._committer)
                 self._tick()
                 ticks += 1
                 await asyncio.sleep(_TICK_S)
@@ -256,46 +254,10 @@ class Worker:
             self.intakes[tenant.name] = intake
             intake.start()
 
-    # Time and metrics
+    # Time
 
     def _tick(self) -> None:
         for group in self.groups.values():
             group.tick()
         for intake in self.intakes.values():
             intake.tick()
-
-    def _measure(self) -> None:
-        for (tenant, destination), group in self.groups.items():
-            here = (tenant, destination)
-            actors = list(group.actors.values())
-            gauges: dict[str, float] = {
-                metrics.INFLIGHT.name: group.senders.inflight,
-                metrics.LANES.name: sum(len(actor.lanes.lanes) for actor in actors),
-                metrics.LANES_HALTED.name: sum(
-                    sum(lane.halted for lane in actor.lanes.lanes.values()) for actor in actors
-                ),
-                metrics.HELD_RECORDS.name: sum(actor.lanes.records for actor in actors),
-                metrics.HELD_BYTES.name: sum(actor.lanes.size for actor in actors),
-                metrics.ROWS_WAITING.name: sum(actor.settler.rows.waiting for actor in actors),
-                metrics.PARTITIONS.name: sum(actor.is_taken for actor in actors),
-                metrics.PARTITIONS_PAUSED.name: sum(actor.is_held for actor in actors),
-            }
-            for name, value in gauges.items():
-                self._collectors[name].labels(*here).set(value)
-            for result, count in group.counts.items():
-                self._count(metrics.ATTEMPTS.name, (*here, result), count)
-        for tenant, intake in self.intakes.items():
-            for cause, count in intake.letters.items():
-                self._count(metrics.DEAD_LETTERS.name, (tenant, cause), count)
-        if self._committer is not None:
-            self._count(metrics.TRANSACTIONS.name, (), self._committer.transactions)
-            self._count(metrics.TRANSACTION_RECORDS.name, (), self._committer.records)
-            self._count(metrics.TRANSACTION_SECONDS.name, (), self._committer.seconds)
-            self._count(metrics.TRANSACTION_FAILURES.name, (), self._committer.failures)
-
-    def _count(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        """Bring a counter up to a running total."""
-        key = (name, *labels)
-        collector = self._collectors[name]
-        (collector.labels(*labels) if labels else collector).inc(value - self._said.get(key, 0.0))
-        self._said[key] = value

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from fixtures.worker_world import FakeListener, Victim, WorkerWorld
+from fixtures.fake_listener import FakeListener
+from fixtures.worker_world import Victim, WorkerWorld
 
 from waybill.testing.waiting import eventually
 

@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from fixtures.worker_world import Arrival, FakeListener, Reply, Victim, WorkerWorld, receipt
+from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
+from fixtures.worker_world import Victim, WorkerWorld
 
 from waybill.contracts.fabric import RetryPolicy
 from waybill.delivery.failpoints import STEPS

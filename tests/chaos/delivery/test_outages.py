@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from fixtures.worker_world import Arrival, FakeListener, Reply, ShiftedClock, Switch, WorkerWorld, receipt
+from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
+from fixtures.worker_world import ShiftedClock, Switch, WorkerWorld
 
 from waybill.contracts.fabric import RetryPolicy
 from waybill.testing.waiting import eventually

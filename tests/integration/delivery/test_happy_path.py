@@ -1,7 +1,8 @@
 """The road of a command through the worker, on the real stack."""
 
 import pytest
-from fixtures.worker_world import FakeListener, WorkerWorld
+from fixtures.fake_listener import FakeListener
+from fixtures.worker_world import WorkerWorld
 
 from waybill.testing.waiting import eventually
 

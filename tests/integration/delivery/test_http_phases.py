@@ -12,7 +12,7 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def post(url: str, **limits: float) -> Answer | PostFailure:
-    wanted = {"connect_s": 1.0, "read_s": 0.5, "total_s": 1.0, **limits}
+    wanted = {"connect_s": 10.0, "read_s": 0.5, "total_s": 1.0, **limits}
     client = HttpClient(HttpLimits(connections=1, **wanted))  # type: ignore[arg-type] # floats all
     try:
         return await client.post(url, [("webhook-id", "x")], b"{}")
@@ -22,7 +22,7 @@ async def post(url: str, **limits: float) -> Answer | PostFailure:
         await client.close()
 
 
-async def post_to(peer: Peer, scheme: str = "http") -> Answer | PostFailure:
+async def post_to(peer: Peer, scheme: str = "http", **limits: float) -> Answer | PostFailure:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(10)
         await peer(reader, writer)
@@ -30,7 +30,7 @@ async def post_to(peer: Peer, scheme: str = "http") -> Answer | PostFailure:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        return await post(f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        return await post(f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/", **limits)
 
 
 def says(content: bytes) -> Peer:
@@ -74,9 +74,9 @@ async def test_a_failure_after_the_first_byte_never_looks_like_one_before(peer: 
 async def test_a_refused_connection_an_unknown_name_and_failed_tls_say_that_nothing_was_sent() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
-        refused = await post(f"http://127.0.0.1:{taken.getsockname()[1]}/")
-    unknown = await post("http://no-such-host.invalid/")
-    plain = await post_to(says(b"HTTP/1.1 400 no\r\n\r\n"), scheme="https")
+        refused = await post(f"http://127.0.0.1:{taken.getsockname()[1]}/", total_s=20.0)
+    unknown = await post("http://no-such-host.invalid/", connect_s=20.0, total_s=20.0)
+    plain = await post_to(says(b"HTTP/1.1 400 no\r\n\r\n"), scheme="https", total_s=20.0)
 
     assert [refused, unknown, plain] == [PostFailure.CONNECT] * 3
 

@@ -3,7 +3,8 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from fixtures.worker_world import Arrival, FakeListener, Reply, WorkerWorld, receipt
+from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
+from fixtures.worker_world import WorkerWorld
 
 from waybill.contracts.fabric import RetryPolicy, Timeouts
 from waybill.testing.waiting import eventually

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fixtures.fake_listener import FakeListener
 from fixtures.fix_stack import FreshDatabase
-from fixtures.worker_world import FakeListener, WorkerWorld
+from fixtures.worker_world import WorkerWorld
 
 from waybill.cli.migrate import migrate_all
 from waybill.contracts.names import delivery_group

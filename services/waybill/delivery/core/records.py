@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, AvroWriter
 from waybill.contracts.codes import ErrorCode
+from waybill.contracts.command import Command
 from waybill.contracts.fabric import DestinationConfig, Profile, Proof
 from waybill.contracts.states import State
 from waybill.delivery.core.classify import Proven, Verdict
@@ -182,18 +183,19 @@ class Recorder:
                 self._outcome_end,
             )
         )
-        required = self.config.name not in command.optional_destinations
-        state = b"".join(
+        head = b"".join((self._state.prefix, _ID_LENGTH, raw, self._names, command_id, aggregate))
+        return outcome, self._acknowledged_state(item, command, place, (head, tries, ended))
+
+    def _acknowledged_state(
+        self, item: Item, command: Command, place: Place, parts: tuple[bytes, bytes, bytes]
+    ) -> bytes:
+        head, tries, ended = parts
+        return b"".join(
             (
-                self._state.prefix,
-                _ID_LENGTH,
-                raw,
-                self._names,
-                command_id,
-                aggregate,
+                head,
                 _long(item.sequence),
                 _maybe_string(command.request_id),
-                b"\x01" if required else b"\x00",
+                b"\x00" if self.config.name in command.optional_destinations else b"\x01",
                 _STATES[State.ACKNOWLEDGED],
                 b"\x02\x00\x00",  # version 1, no detail, no code
                 tries,
@@ -206,7 +208,6 @@ class Recorder:
                 ended,
             )
         )
-        return outcome, state
 
     def outcome(self, item: Item, place: Place, event: "Event") -> bytes:
         """Encode one audited fact about an item that stands where it stands after the event."""

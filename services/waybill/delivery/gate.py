@@ -1,0 +1,77 @@
+"""Whether the head of a lane may be attempted now: lease, time, ghosts, configuration, expiry."""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from waybill.delivery.core.lanes import Item, Lane
+from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.settler import Settler
+
+__all__ = ["LEASE_S", "Gate"]
+
+#: An attempt starts only within this many boot-time seconds of the start of the last transaction that carried its
+#: partition's offset; a new owner waits as long.
+LEASE_S: Final = 3.0
+#: A lease this old is renewed while there is work.
+_RENEW_AFTER_S: Final = 1.0
+_GHOST_WAIT: Final = timedelta(milliseconds=50)
+_CONFIG_WAIT: Final = timedelta(milliseconds=200)
+
+
+class Gate:
+    """The last look before a byte leaves, for one owner."""
+
+    def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
+        self._desk, self._owner, self._settler = desk, owner, settler
+        self._lease_start = -LEASE_S
+        #: Lanes that wait for the lease.
+        self._stalled: list[Lane] = []
+
+    def renewed(self, started: float) -> None:
+        """Count the lease from the start of a transaction that succeeded."""
+        self._lease_start = started
+        if self._stalled and not self._owner.gone:
+            stalled, self._stalled = self._stalled, []
+            for lane in stalled:
+                self._desk.offer(self._owner, lane)
+
+    def next(self, lane: Lane) -> Item | None:
+        """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
+        item = lane.head
+        if item is None or not self._has_lease(lane):
+            return None
+        now = self._desk.tools.clock.now()
+        due = self._not_before(lane, item, now)
+        if due is not None:
+            self._desk.later(due, self._owner, lane)
+            return None
+        if item.command is None or item.poison is not None:
+            self._settler.poisoned(lane, item)
+            return None
+        if item.command.expires_at <= now:
+            self._settler.expire(lane, item, now)
+            return None
+        return item
+
+    def _has_lease(self, lane: Lane) -> bool:
+        age = self._desk.tools.clock.monotonic() - self._lease_start
+        if age >= LEASE_S:
+            self._stalled.append(lane)
+            self._desk.committer.carry(self._owner, at_once=True)
+            return False
+        if age >= _RENEW_AFTER_S:
+            self._desk.committer.carry(self._owner)
+        return True
+
+    def _not_before(self, lane: Lane, item: Item, now: datetime) -> datetime | None:
+        """Return when to look again at a head that must wait; looks into its record."""
+        if item.next_due is not None and item.next_due > now:
+            return item.next_due
+        if self._desk.ghosts and lane.aggregate in self._desk.ghosts:
+            return now + _GHOST_WAIT
+        if item.delivery_id is None:
+            self._settler.identify(item)
+        command = item.command
+        if command is not None and command.config_version > self._desk.target.recorder.config_version:
+            return now + _CONFIG_WAIT
+        return None

@@ -1,0 +1,108 @@
+"""What a new owner finds and finishes before it reads a record, and what it looks after while it owns.
+
+In this order: the committed offset (it waits for open transactions), the epoch (from here on no former owner
+writes a row), the rows, what a former owner decided and perhaps did not say. Only then is anything dispatched.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from waybill.delivery.core.position import Position
+from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.rows import item_of
+from waybill.delivery.settler import Settler
+from waybill.delivery.store import Owned
+from waybill.kernel.errors import TransientError, UnavailableError
+
+__all__ = ["LeftOver", "NotTakenError", "Sweeper", "find_position", "publish_left_over", "read_rows"]
+
+_CHUNK: Final = 500
+_PUBLISH_S: Final = 10.0
+_SWEEP_S: Final = 5.0
+
+
+class NotTakenError(UnavailableError):
+    """The partition cannot be taken until people act; the message says how."""
+
+    code = "not_taken"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOver:
+    """The rows of a partition as a new owner finds them."""
+
+    #: Every delivery that has a row, closed ones too.
+    known: Sequence[uuid.UUID]
+    #: Aggregates with blocking rows, and how many.
+    blocked: Sequence[tuple[str, int]]
+
+
+async def find_position(desk: Desk, topic: str, partition: int) -> tuple[int, Position]:
+    """Return where to begin and what the last owner left beside it.
+
+    Raises:
+        NotTakenError: nobody ever set a start.
+        ContractError: the note is of an unknown form.
+        TransientError: not now.
+    """
+    found = await desk.committed(partition)
+    if found is None:
+        raise NotTakenError(f"no committed offset on {topic}[{partition}]: run `waybill apply` to set its start")
+    offset, metadata = found
+    return offset, Position.decode(metadata)
+
+
+async def read_rows(desk: Desk, owned: Owned) -> LeftOver:
+    """Shut former owners out, then read what they left."""
+    store = desk.tools.store
+    await store.take(owned, owner=desk.worker, now=desk.tools.clock.now())
+    return LeftOver(known=await store.known(owned), blocked=await store.lanes(owned))
+
+
+async def publish_left_over(desk: Desk, owner: Owner, settler: Settler) -> None:
+    """Say what a former owner decided and perhaps did not say."""
+    store = desk.tools.store
+    while left := await store.unpublished(owner.owned, _CHUNK):
+        for item in left:
+            pending = (item.outcome, item.state, item.dead_letter)
+            desk.committer.add(owner, settler.outgoing(item.aggregate, item.delivery_id, pending))
+        if not await desk.committer.carried(owner, _PUBLISH_S):
+            raise TransientError("what a former owner decided cannot be published now")
+        await store.published(owner.owned, [(item.delivery_id, item.version) for item in left])
+
+
+class Sweeper:
+    """Ends what expired behind a halted head: its owner sees it at once, not when people decide."""
+
+    def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
+        self._desk, self._owner, self._settler = desk, owner, settler
+        self._swept_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def tick(self, mono: float) -> None:
+        """Look every few seconds, while no other row work is under way."""
+        if mono - self._swept_at < _SWEEP_S or self._task is not None or not self._settler.rows.is_idle:
+            return
+        self._swept_at = mono
+        halted = [lane.aggregate for lane in self._owner.lanes.lanes.values() if lane.halted]
+        if halted:
+            self._task = asyncio.get_running_loop().create_task(self._sweep(halted))
+
+    async def _sweep(self, aggregates: Sequence[str]) -> None:
+        now = self._desk.tools.clock.now()
+        try:
+            overdue = await self._desk.tools.store.overdue(self._owner.owned, aggregates, now, _CHUNK)
+        except TransientError:
+            return
+        finally:
+            self._task = None
+        for feed in overdue:
+            lane = self._owner.lanes.lanes.get(feed.aggregate)
+            if self._owner.gone or lane is None or not lane.halted:
+                continue
+            item = item_of(feed)
+            self._settler.identify(item)
+            self._settler.expire(None, item, now)
