@@ -105,7 +105,8 @@ def _ensure_slot(connection: psycopg.Connection, outbox: OutboxConnection) -> bo
         drop_slot(connection, outbox.slot)
         raise RefusedError(
             f"outbox {outbox.name} has rows older than any slot: a slot made now would not see them. "
-            f"Run `waybill relay recover --connector {outbox.connector}`",
+            f"Run `waybill connect apply --name {outbox.name} --dsn …`, which compares them with the topics first, or "
+            f"`waybill relay recover --connector {outbox.connector}` where the connector exists",
             rule="slot_younger_than_rows",
         )
     return True

@@ -44,6 +44,8 @@ FAILED = (TaskFacts(id=0, state="FAILED", trace="org.postgresql.util.PSQLExcepti
         (replace(GOOD, heartbeat_age_s=None), Health.STARTING, "no heartbeat"),
         (replace(GOOD, slot=replace(SLOT, is_active=False)), Health.STARTING, "not in use"),
         (replace(GOOD, tasks=FAILED), Health.FAILED, "PSQLException"),
+        # a missing topic explains more than the producer's error
+        (replace(GOOD, tasks=FAILED, missing_topics=("waybill.acme.commands",)), Health.FAILED, "do not exist"),
         (replace(GOOD, state="FAILED", trace="no such class"), Health.FAILED, "no such class"),
         # wal_status lost looks like this in Connect
         (replace(GOOD, tasks=(), slot=None, slot_known=False), Health.NO_TASK, "no task"),

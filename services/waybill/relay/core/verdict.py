@@ -82,6 +82,12 @@ def _tasks(facts: PipeFacts) -> Verdict | None:
     failed = next((task for task in facts.tasks if task.state == "FAILED"), None)
     if facts.state == "FAILED" or failed is not None:
         trace = (failed.trace if failed else facts.trace) or "no trace"
+        if facts.missing_topics:
+            return Verdict(
+                health=Health.FAILED,
+                because=f"the outbox routes to topics that do not exist: {', '.join(facts.missing_topics)} ({trace})",
+                advice="run `waybill topics apply --tenant T`, then `waybill connect apply`, which restarts the task",
+            )
         return Verdict(
             health=Health.FAILED,
             because=trace,
