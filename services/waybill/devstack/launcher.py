@@ -28,7 +28,7 @@ def silent(_: str) -> None:
 
 
 def _folder(name: str | None) -> Path:
-    folder = stack_folder(environment(), Path.cwd(), name).absolute()
+    folder = stack_folder(environment(), Path.cwd(), name).resolve()
     if not folder.name or not folder.name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"a stack's name is letters, digits, - and _: got {folder.name!r}")
     if (character := unusable_character(folder)) is not None:

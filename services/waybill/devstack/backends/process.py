@@ -143,20 +143,23 @@ class ProcessBackend:
             raise UnavailableError(f"the data folder of {service} could not be formatted: {last}")
 
     def _wait(self, stack: Stack, service: str) -> None:
-        began = time.monotonic()
-        pause, turn = threading.Event(), 0
+        """Ask until the service is ready, less and less often: the processors are for the services to start on."""
+        began = looked = time.monotonic()
+        pause_s = 0.1
         while not health.is_ready(stack, service):
-            turn += 1
-            if self._gave_up.is_set():
+            if self._gave_up.wait(pause_s):
                 return
-            if turn % 8 == 0 and service not in processes.find(stack.folder, [service]):
-                raise UnavailableError(self._why_it_ended(stack, service))
-            if time.monotonic() - began > READY_WITHIN_S:
+            pause_s = min(pause_s * 1.2, 0.6)
+            now = time.monotonic()
+            if now - looked > 2:
+                looked = now
+                if service not in processes.find(stack.folder, [service]):
+                    raise UnavailableError(self._why_it_ended(stack, service))
+            if now - began > READY_WITHIN_S:
                 raise UnavailableError(
                     f"{service} is not ready after {READY_WITHIN_S:.0f} s: see {log_file(stack, service)}; "
                     "`waybill dev down` ends it, `waybill dev up` tries again"
                 )
-            pause.wait(0.15)
         self._progress(f"{service} is ready after {time.monotonic() - began:.1f} s")
 
     def _why_it_ended(self, stack: Stack, service: str) -> str:
