@@ -4,7 +4,6 @@
 was not kept, `ensure_connector` closes the hole by `recover` when it knows the brokers, and refuses when it does not.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -26,7 +25,9 @@ from waybill.relay.database import create_slot, drop_slot, has_rows, preflight, 
 __all__ = ["EnsureResult", "ensure_connector", "ensure_slot", "lint_files", "render_connector"]
 
 _RUNNING_WITHIN_S: Final = 60.0
-_SLOT_USED_WITHIN_S: Final = 30.0
+_RESTARTED_WITHIN_S: Final = 5.0
+#: A task that fails once may have met an old fault; one that fails again meets it now.
+_TRIES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,8 +172,7 @@ def ensure_connector(
         changed = present is None or _differs(present, wanted, outbox.connector)
         if changed:
             api.put(outbox.connector, wanted)
-        status = _prove(api, outbox)
-        _slot_is_used(connection, outbox)
+        status = _prove(api, connection, outbox)
     return EnsureResult(
         connector=outbox.connector, slot_created=slot_created, config_changed=changed, state=status.state
     )
@@ -206,24 +206,36 @@ def _offset_fits(connection: psycopg.Connection, outbox: OutboxConnection, store
         )
 
 
-def _prove(api: ConnectApi, outbox: OutboxConnection) -> ConnectorStatus:
-    """Wait until every task runs; a failed task is restarted once."""
+def _prove(api: ConnectApi, connection: psycopg.Connection, outbox: OutboxConnection) -> ConnectorStatus:
+    """Wait until every task runs and the slot has a reader: RUNNING alone proves nothing. A failed task is restarted."""
     name = outbox.connector
-    status = api.wait_status(name, _is_decided, _RUNNING_WITHIN_S)
-    if status is not None and status.state in {"STOPPED", "PAUSED"}:
-        raise RefusedError(
-            f"connector {name} is {status.state}: somebody stopped it, or a recovery was interrupted. "
-            f"Run `waybill relay recover --connector {name}`, or resume it",
-            rule="connector_stopped",
-        )
-    if _has_failed(status):
+
+    def is_decided(seen: ConnectorStatus | None) -> bool:
+        if _runs(seen):
+            slot = slot_facts(connection, outbox.slot)
+            return slot is not None and slot.is_active
+        return _has_failed(seen) or bool(seen and seen.state in {"STOPPED", "PAUSED"})
+
+    status: ConnectorStatus | None = None
+    for _ in range(_TRIES):
+        status = api.wait_status(name, is_decided, _RUNNING_WITHIN_S)
+        if status is not None and status.state in {"STOPPED", "PAUSED"}:
+            raise RefusedError(
+                f"connector {name} is {status.state}: somebody stopped it, or a recovery was interrupted. "
+                f"Run `waybill relay recover --connector {name}`, or resume it",
+                rule="connector_stopped",
+            )
+        if not _has_failed(status):
+            break
         api.restart(name)
-        api.wait_status(name, lambda seen: not _has_failed(seen), 5.0)
-        status = api.wait_status(name, _is_decided, _RUNNING_WITHIN_S)
-    if status is None or not _runs(status):
+        api.wait_status(name, lambda seen: not _has_failed(seen), _RESTARTED_WITHIN_S)
+    if status is None or not is_decided(status) or not _runs(status):
         said = "nothing" if status is None else f"{status.state}, tasks {[task.state for task in status.tasks]}"
         trace = next((task.trace for task in status.tasks if task.trace), status.trace) if status else None
-        raise UnavailableError(f"connector {name} does not run: Connect says {said}; {trace or 'no trace'}")
+        raise UnavailableError(
+            f"connector {name} does not run: Connect says {said}; {trace or f'nobody reads slot {outbox.slot}'}; "
+            "see `waybill connect status` and the worker's log"
+        )
     return status
 
 
@@ -235,19 +247,3 @@ def _runs(status: ConnectorStatus | None) -> bool:
 
 def _has_failed(status: ConnectorStatus | None) -> bool:
     return bool(status and (status.state == "FAILED" or any(task.state == "FAILED" for task in status.tasks)))
-
-
-def _is_decided(status: ConnectorStatus | None) -> bool:
-    return _runs(status) or _has_failed(status) or bool(status and status.state in {"STOPPED", "PAUSED"})
-
-
-def _slot_is_used(connection: psycopg.Connection, outbox: OutboxConnection) -> None:
-    """Wait until the slot has a reader: RUNNING alone proves nothing."""
-    for _ in range(int(_SLOT_USED_WITHIN_S / 0.2)):
-        slot = slot_facts(connection, outbox.slot)
-        if slot is not None and slot.is_active:
-            return
-        threading.Event().wait(0.2)
-    raise UnavailableError(
-        f"connector {outbox.connector} says RUNNING, but nobody reads slot {outbox.slot}: look at the worker's log"
-    )
