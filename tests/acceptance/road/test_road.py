@@ -7,8 +7,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from fixtures.fake_listener import FakeListener
 from fixtures.fix_relay import PARTITIONS, Pipe
-from fixtures.worker_world import FakeListener, WorkerWorld
+from fixtures.worker_world import WorkerWorld
 
 from waybill.kernel.ids import CommandId, DestinationName, delivery_id
 from waybill.outbox import CommandDraft, Outbox
