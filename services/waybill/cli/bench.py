@@ -9,10 +9,18 @@ from waybill.bench.emit import EmitOptions, bench_emit
 from waybill.bench.latency import LatencyOptions, bench_latency
 from waybill.bench.relay import RelayOptions, bench_relay
 from waybill.cli.output import JsonFlag, console, print_json, print_table
+from waybill.infra import log
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Measure relay, emit, deliver and latency.")
+
+
+@app.callback()
+def _group() -> None:
+    """Measure relay, emit, deliver and latency."""
+    log.configure(level="warning")  # the worker under test would otherwise write into the report
+
 
 Pairs = Annotated[int, typer.Option(min=1, help="Interleaved pairs; below 5 the run calls itself invalid.")]
 

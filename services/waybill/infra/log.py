@@ -5,13 +5,33 @@
 
 import logging
 import sys
-from typing import Any, TextIO, cast
+from contextlib import suppress
+from typing import Any, Final, TextIO, cast
 
 import structlog
 
 __all__ = ["configure", "get_logger", "is_debug"]
 
 _state = {"level": logging.INFO}
+
+
+class _Lines:
+    """Writes lines to a stream, by default to whatever stderr is at that moment.
+
+    A log that cannot be written (a full disk, a closed pipe) never stops the work it speaks of.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream: Final = stream
+
+    def msg(self, message: str) -> None:
+        """Write one line and flush it."""
+        target = self._stream or sys.stderr
+        with suppress(OSError, ValueError):  # ValueError: the stream is closed
+            target.write(message + "\n")
+            target.flush()
+
+    log = debug = info = warning = error = critical = exception = fatal = msg
 
 
 def configure(*, level: str = "info", stream: TextIO | None = None, as_json: bool | None = None) -> None:
@@ -30,7 +50,7 @@ def configure(*, level: str = "info", stream: TextIO | None = None, as_json: boo
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.WriteLoggerFactory(file=target),
+        logger_factory=lambda *_: _Lines(stream),
         cache_logger_on_first_use=False,
     )
 
