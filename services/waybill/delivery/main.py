@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, schema_text
-from waybill.contracts.fabric import DestinationConfig, SecretRef
+from waybill.contracts.fabric import DestinationConfig
 from waybill.crypto.signing import Signer, load_signer
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.failpoints import from_environment
@@ -23,8 +23,9 @@ from waybill.infra.clock import SystemClock
 from waybill.infra.metrics import MetricsServer
 from waybill.infra.registry import Registry
 from waybill.infra.runner import run_until_stopped
+from waybill.infra.secrets import read_secret
 from waybill.kernel.clock import Clock
-from waybill.kernel.errors import ConfigError, UnavailableError
+from waybill.kernel.errors import UnavailableError
 from waybill.kernel.ids import Tenant
 
 __all__ = ["KeyFiles", "RunOptions", "hold_slot", "make_worker", "read_schema_ids", "run"]
@@ -56,19 +57,9 @@ class KeyFiles:
         Raises:
             ConfigError: no usable key or secret; says what to do.
         """
-        secret = self._secret(destination.hmac_secret) if destination.hmac_secret else None
+        what = f"shared secret of destination {destination.tenant}/{destination.name}"
+        secret = read_secret(destination.hmac_secret, what, self._environ) if destination.hmac_secret else None
         return load_signer(self._keys_dir, Tenant(destination.tenant), secret)
-
-    def _secret(self, place: SecretRef) -> str:
-        if place.env is not None:
-            found = self._environ.get(place.env)
-            if not found:
-                raise ConfigError(f"the shared secret should be in the variable {place.env}: it is not set")
-            return found
-        try:
-            return Path(place.file or "").read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigError(f"the shared secret should be in the file {place.file}: {error.strerror}") from error
 
 
 def read_schema_ids(registry: Registry) -> SchemaIds:
