@@ -37,6 +37,8 @@ RELOCATED: Final = Path("/var/tmp")  # noqa: S108 - a name only root can have ma
 
 ROLE_NAMES: Final = "SELECT rolname FROM pg_roles"
 DATABASE_NAMES: Final = "SELECT datname FROM pg_database"
+#: Held while roles and databases are made: a killed launcher's last statement still runs in the server.
+ONE_LAUNCHER: Final = "SELECT pg_advisory_lock(hashtext('waybill.devstack'))"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,7 @@ def _clear_stale_pid(data: Path) -> None:
 def prepare_roles(stack: Stack) -> None:
     """Make the roles and databases that are missing. Idempotent."""
     with closing(psycopg.connect(stack.dsn("postgres"), autocommit=True)) as connection:
+        connection.execute(ONE_LAUNCHER)
         roles = {row[0] for row in connection.execute(ROLE_NAMES)}
         for role, attribute in LOGIN_ROLES.items():
             if role not in roles:
