@@ -16,8 +16,10 @@ import psycopg
 
 from waybill.outbox import CommandDraft, Outbox
 
-#: Transactions take some milliseconds; a kill lands anywhere in one of the first few.
+#: The longest life of the first round. It follows what this machine's transactions take, so that a kill lands anywhere
+#: in one of the first few: longer after a round that saw no commit, shorter after one that did.
 LONGEST_LIFE_S = 0.012
+LONGER, SHORTER = 1.1, 0.95
 
 
 def produce(dsn: str, tenant: str, ready: int) -> None:
@@ -38,7 +40,9 @@ def produce(dsn: str, tenant: str, ready: int) -> None:
         os.write(ready, b".")
 
 
-def one_round(dsn: str, tenant: str, chance: random.Random, admin: "psycopg.Connection[tuple[object, ...]]") -> int:
+def one_round(
+    dsn: str, tenant: str, chance: random.Random, admin: "psycopg.Connection[tuple[object, ...]]", longest_life_s: float
+) -> int:
     """Fork, wait a random moment, kill; return how many commits the producer saw acknowledged."""
     heard, ready = os.pipe()
     child = os.fork()
@@ -54,7 +58,7 @@ def one_round(dsn: str, tenant: str, chance: random.Random, admin: "psycopg.Conn
         if not piece:
             break
         first += piece
-    time.sleep(chance.random() * LONGEST_LIFE_S)
+    time.sleep(chance.random() * longest_life_s)
     if first and chance.random() < 0.5:
         admin.execute("SELECT pg_terminate_backend(%s)", (int(first),))
     else:
@@ -68,9 +72,13 @@ def one_round(dsn: str, tenant: str, chance: random.Random, admin: "psycopg.Conn
 def main() -> None:
     """Run the rounds."""
     dsn, admin_dsn, tenant, rounds, seed = sys.argv[1:]
-    chance = random.Random(int(seed))
+    chance, longest_life_s, total = random.Random(int(seed)), LONGEST_LIFE_S, 0
     with psycopg.connect(admin_dsn, autocommit=True) as admin:
-        print(sum(one_round(dsn, tenant, chance, admin) for _ in range(int(rounds))))
+        for _ in range(int(rounds)):
+            acknowledged = one_round(dsn, tenant, chance, admin, longest_life_s)
+            longest_life_s *= SHORTER if acknowledged else LONGER
+            total += acknowledged
+    print(total)
 
 
 if __name__ == "__main__":
