@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from waybill.devstack.plan import Installed
+from waybill.infra.addresses import share_authorities
 from waybill.kernel.errors import ConfigError, UnavailableError
 
 __all__ = [
@@ -312,16 +313,12 @@ def _fetch_checked(download: Path, entry: Locked, fetch: Fetch) -> Path:
 def fetch_from_repository(download: Path, entry: Locked) -> Path:
     """Fetch one file with jgo, from where it is configured to look.
 
-    The authorities named by `SSL_CERT_FILE` are trusted, as every other program of the set-up trusts them; the
-    client below knows only `REQUESTS_CA_BUNDLE`, which wins where it is set.
-
     Raises:
         OSError: no connection, or the file is not to be had.
     """
     import jgo.maven
 
-    if authorities := os.environ.get("SSL_CERT_FILE"):
-        os.environ.setdefault("REQUESTS_CA_BUNDLE", authorities)
+    share_authorities()
     context = jgo.maven.MavenContext(repo_cache=download, timeout=30)
     component = context.project(entry.group, entry.artifact).at_version(entry.version)
     try:

@@ -14,7 +14,7 @@ from typing import Final
 
 from waybill.kernel.errors import ConfigError, UnavailableError
 
-__all__ = ["Addresses", "environment", "home_folder", "stack_folder"]
+__all__ = ["Addresses", "environment", "home_folder", "share_authorities", "stack_folder"]
 
 HOME_NAME: Final = ".waybill"
 
@@ -22,6 +22,15 @@ HOME_NAME: Final = ".waybill"
 def environment() -> Mapping[str, str]:
     """Return the process environment; the only place besides this module's callees that touches it."""
     return os.environ
+
+
+def share_authorities() -> None:
+    """Let the HTTP client of the set-up trust what `SSL_CERT_FILE` names, as every other program does. Idempotent.
+
+    That client knows only `REQUESTS_CA_BUNDLE`, which wins where it is set.
+    """
+    if authorities := os.environ.get("SSL_CERT_FILE"):
+        os.environ.setdefault("REQUESTS_CA_BUNDLE", authorities)
 
 
 def home_folder(environ: Mapping[str, str], cwd: Path) -> Path:
