@@ -11,7 +11,6 @@ all partitions throws away the progress of those kept.
 """
 
 import asyncio
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from waybill.infra.kafka import (
     TransactionError,
 )
 from waybill.infra.log import get_logger
+from waybill.infra.strand import Strand
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import InvariantBroken
 
@@ -81,17 +81,19 @@ class _Part:
 
 
 class Committer:
-    """Collects on the loop, commits on a thread."""
+    """Collects on the loop, commits on its strand."""
 
     def __init__(
         self,
         make_producer: Callable[[], TransactionalProducer],
         clock: Clock,
         on_broken: Callable[[BaseException], None],
+        strand: Strand[list[_Part] | None],
         pace: Pace | None = None,
     ) -> None:
-        """Take what it needs; `on_broken` is called on the loop when the thread ends by an error of ours."""
+        """Take what it needs; `on_broken` is called on the loop when the strand ends by an error of ours."""
         self._make_producer, self._clock, self._pace = make_producer, clock, pace or Pace()
+        self._strand = strand
         self._on_broken = on_broken
         self._log = get_logger("delivery")
         self._loop = asyncio.get_running_loop()
@@ -103,8 +105,6 @@ class Committer:
         self._busy = False
         self._urgent = False
         self._closed = threading.Event()
-        self._queue: queue.SimpleQueue[list[_Part] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         #: Counts for metrics: transactions, records, seconds in transactions, failures.
         self.transactions = 0
         self.records = 0
@@ -113,14 +113,14 @@ class Committer:
         self.is_connected = False
 
     def start(self) -> None:
-        """Start the thread; it connects by itself."""
-        self._thread.start()
+        """Start the strand; it connects by itself."""
+        self._strand.start(self._work())
 
     async def close(self) -> None:
-        """End the thread after the batch under way; what was collected since is dropped."""
+        """End the strand after the batch under way; what was collected since is dropped."""
         self._closed.set()
-        self._queue.put(None)
-        while self._thread.is_alive():  # noqa: ASYNC110 - a thread has no event to await
+        self._strand.give(None)
+        while self._strand.is_alive:  # noqa: ASYNC110 - a thread has no event to await
             await asyncio.sleep(0.01)
 
     # On the loop
@@ -177,7 +177,7 @@ class Committer:
         self._entries, self._count, self._urgent = [], 0, False
         self._touched = {}
         self._busy = True
-        self._queue.put(list(parts.values()))
+        self._strand.give(list(parts.values()))
 
     def _finish(self, parts: Sequence[_Part]) -> None:
         self._busy = False
@@ -195,34 +195,36 @@ class Committer:
         if self._entries or self._touched:
             self._arm()
 
-    # On the thread
+    # On the strand
 
-    def _work(self) -> None:
+    async def _work(self) -> None:
         try:
-            self._serve()
+            await self._serve()
         except BaseException as error:
             self._loop.call_soon_threadsafe(self._on_broken, error)
             raise
 
-    def _serve(self) -> None:
+    async def _serve(self) -> None:
         producer: TransactionalProducer | None = None
-        while (parts := self._queue.get()) is not None:
-            producer = self._commit_all(producer, parts)
+        while (parts := await self._strand.take()) is not None:
+            producer = await self._commit_all(producer, parts)
             if self._closed.is_set():
                 break
             self._loop.call_soon_threadsafe(self._finish, parts)
         if producer is not None:
             producer.close()
 
-    def _commit_all(self, producer: TransactionalProducer | None, parts: list[_Part]) -> TransactionalProducer | None:
+    async def _commit_all(
+        self, producer: TransactionalProducer | None, parts: list[_Part]
+    ) -> TransactionalProducer | None:
         """Commit every part that is still ours; those left without `started` are not."""
         groups: list[list[_Part]] = [parts]
         failures = 0
         while groups and not self._closed.is_set():
             group = groups[0]
             try:
-                producer = producer or self._connect()
-                self._commit(producer, group)
+                producer = producer or await self._connect()
+                await self._commit(producer, group)
             except OffsetRefusedError as refused:
                 groups.pop(0)
                 if len(group) > 1:  # the others first, then the refused one alone
@@ -233,21 +235,21 @@ class Committer:
                     self.is_connected, producer = False, None
                 self.failures += 1
                 self._log.warning("transaction.failed", reason=str(error), partitions=len(group))
-                self._closed.wait(_WAITS[min(failures, len(_WAITS) - 1)])
+                await self._strand.wait(self._closed, _WAITS[min(failures, len(_WAITS) - 1)])
                 failures += 1
             else:
                 groups.pop(0)
         return producer
 
-    def _connect(self) -> TransactionalProducer:
-        producer = self._make_producer()
+    async def _connect(self) -> TransactionalProducer:
+        producer = await self._strand.call(self._make_producer)
         self.is_connected = True
         return producer
 
-    def _commit(self, producer: TransactionalProducer, group: Sequence[_Part]) -> None:
+    async def _commit(self, producer: TransactionalProducer, group: Sequence[_Part]) -> None:
         started = self._clock.monotonic()
         records = [record for part in group for record in part.records]
-        producer.commit(records, [part.move for part in group])
+        await self._strand.call(producer.commit, records, [part.move for part in group])
         for part in group:
             if part.started is not None:
                 raise InvariantBroken("a partition was carried twice by one batch")

@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
 from waybill.delivery.core.ownership import Claim
 from waybill.delivery.desk import Given, Owner
+from waybill.delivery.ports import Clients
 from waybill.delivery.reader import ReaderThread
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
@@ -39,6 +40,7 @@ class GroupSettings:
     limits: Limits
     #: Seconds that attempts may take to end when a partition is given back.
     drain_s: float = 5.0
+    clients: Clients = field(default_factory=Clients)
 
 
 class DestinationGroup:
@@ -61,7 +63,8 @@ class DestinationGroup:
         self._claim = Claim(target.name)
         self._takers: set[asyncio.Task[None]] = set()
         self._log = get_logger("delivery").bind(tenant=self.tenant, destination=target.name)
-        self._reader = ReaderThread(self._make_reader, self, self.name)
+        strand = settings.clients.strand(f"reader {self.name}")
+        self._reader = ReaderThread(self._make_reader, self, self.name, strand)
 
     def start(self) -> None:
         """Join the group and start sending."""
@@ -88,7 +91,8 @@ class DestinationGroup:
             actor.tick(mono)
 
     def _make_reader(self, listener: Listener) -> GroupReader:
-        return GroupReader(self._settings.bootstrap, self.name, commands_topic(self.target.config.tenant), listener)
+        topic = commands_topic(self.target.config.tenant)
+        return self._settings.clients.reader(self._settings.bootstrap, self.name, topic, listener)
 
     # Receiver: what the reader tells
 

@@ -10,7 +10,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from waybill.contracts.names import commands_topic, dead_letters_topic, intake_g
 from waybill.delivery.committer import Committer
 from waybill.delivery.core.position import Position
 from waybill.delivery.core.records import dead_letter_id, millis
+from waybill.delivery.ports import Clients
 from waybill.delivery.reader import ReaderThread
 from waybill.infra.kafka import GroupReader, Listener, OffsetMove, Outgoing, Record
 from waybill.infra.log import get_logger
@@ -45,6 +46,7 @@ class IntakeSettings:
     bootstrap: str
     worker: str
     dead_letter_schema: int
+    clients: Clients = field(default_factory=Clients)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,8 @@ class Intake:
         self._partitions: dict[int, _Partition] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._log = get_logger("delivery").bind(tenant=settings.tenant, group=self.name)
-        self._reader = ReaderThread(self._make_reader, self, self.name)
+        strand = settings.clients.strand(f"reader {self.name}")
+        self._reader = ReaderThread(self._make_reader, self, self.name, strand)
 
     def start(self) -> None:
         """Join the group."""
@@ -169,7 +172,7 @@ class Intake:
                 self._committer.carry(partition)
 
     def _make_reader(self, listener: Listener) -> GroupReader:
-        return GroupReader(self._settings.bootstrap, self.name, self._topic, listener)
+        return self._settings.clients.reader(self._settings.bootstrap, self.name, self._topic, listener)
 
     # Receiver
 

@@ -1,11 +1,16 @@
-"""What the worker needs from others: the applied configuration and the keys it signs with."""
+"""What the worker needs from others: the applied configuration, the keys it signs with, its clients."""
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from waybill.contracts.fabric import DestinationConfig, FabricConfig
 from waybill.crypto.signing import Signer
+from waybill.infra.http_client import HttpClient
+from waybill.infra.kafka import GroupReader, TransactionalProducer
+from waybill.infra.strand import Strand, ThreadStrand
 
-__all__ = ["ConfigSource", "SignerSource"]
+__all__ = ["Clients", "ConfigSource", "SignerSource"]
 
 
 class ConfigSource(Protocol):
@@ -26,3 +31,14 @@ class SignerSource(Protocol):
             ConfigError: no usable key or secret; says what to do.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """How a worker's clients are made, and the threads they block: called as the classes are. Simulators make others."""
+
+    reader: Callable[..., GroupReader] = GroupReader
+    producer: Callable[..., TransactionalProducer] = TransactionalProducer
+    http: Callable[..., HttpClient] = HttpClient
+    #: Takes the name of the thread.
+    strand: Callable[[str], Strand[Any]] = ThreadStrand

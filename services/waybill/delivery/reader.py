@@ -1,18 +1,19 @@
 """The thread that owns one consumer: polls, picks out what is ours, hands over one batch at a time.
 
 It waits until the loop has taken a batch before it polls again, so that what is read and not yet counted by the
-lanes is one batch at most. Only this thread touches the consumer; others leave it errands.
+lanes is one batch at most. Only this thread, the reader's strand, touches the consumer; others leave it errands.
 """
 
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
 from waybill.infra.kafka import GroupReader, Listener, Record
 from waybill.infra.log import get_logger
+from waybill.infra.strand import Strand
 from waybill.kernel.errors import FabricError
 
 __all__ = ["Owner", "ReaderThread", "Receiver"]
@@ -66,25 +67,26 @@ class Receiver(Protocol):
 class ReaderThread(Listener):
     """One group member and its thread."""
 
-    def __init__(self, make: Callable[[Listener], GroupReader], receiver: Receiver, name: str) -> None:
-        self._make, self._receiver = make, receiver
+    def __init__(
+        self, make: Callable[[Listener], GroupReader], receiver: Receiver, name: str, strand: Strand[None]
+    ) -> None:
+        self._make, self._receiver, self._strand = make, receiver, strand
         self._loop = asyncio.get_running_loop()
-        self._errands: deque[Callable[[GroupReader], None]] = deque()
+        self._errands: deque[Callable[[GroupReader], Awaitable[None]]] = deque()
         self._stop = threading.Event()
         self._taken = threading.Event()
         self._taken.set()
         self._owners: dict[int, Owner] = {}
-        self._thread = threading.Thread(target=self._work, name=f"reader {name}", daemon=True)
         self._log = get_logger("delivery").bind(group=name)
 
     def start(self) -> None:
         """Join the group."""
-        self._thread.start()
+        self._strand.start(self._work())
 
     async def stop(self) -> None:
         """Give everything back and leave the group."""
         self._stop.set()
-        while self._thread.is_alive():  # noqa: ASYNC110 - a thread has no event to await
+        while self._strand.is_alive:  # noqa: ASYNC110 - a thread has no event to await
             await asyncio.sleep(0.01)
 
     def leave(self) -> None:
@@ -95,9 +97,9 @@ class ReaderThread(Listener):
         """Run an errand on the reader's thread and return its answer."""
         answer: Future[T] = Future()
 
-        def run(reader: GroupReader) -> None:
+        async def run(reader: GroupReader) -> None:
             try:
-                answer.set_result(errand(reader))
+                answer.set_result(await self._strand.call(errand, reader))
             except FabricError as error:
                 answer.set_exception(error)
 
@@ -106,7 +108,11 @@ class ReaderThread(Listener):
 
     def tell(self, errand: Callable[[GroupReader], None]) -> None:
         """Leave an errand without waiting for it."""
-        self._errands.append(errand)
+
+        async def run(reader: GroupReader) -> None:
+            errand(reader)
+
+        self._errands.append(run)
 
     # On the thread
 
@@ -124,11 +130,14 @@ class ReaderThread(Listener):
 
     def revoked(self, partitions: Sequence[int]) -> None:
         """Let the loop finish with partitions; this thread waits, the loop goes on with the others."""
+        self._strand.run(self._finish_with(partitions))
+
+    async def _finish_with(self, partitions: Sequence[int]) -> None:
         owners = [self._owners.pop(partition) for partition in partitions if partition in self._owners]
         if owners:
             done = asyncio.run_coroutine_threadsafe(self._give_back(owners), self._loop)
             try:
-                done.result(_GIVE_BACK_S)
+                await self._strand.result(done, _GIVE_BACK_S)
             except TimeoutError:
                 self._log.warning("partitions.given_back_late", partitions=list(partitions))
 
@@ -141,27 +150,27 @@ class ReaderThread(Listener):
     async def _give_back(self, owners: Sequence[Owner]) -> None:
         await self._receiver.give_back(owners)
 
-    def _work(self) -> None:
+    async def _work(self) -> None:
         error: BaseException | None = None
         try:
-            self._serve()
+            await self._serve()
         except BaseException as caught:
             error = caught
         self._loop.call_soon_threadsafe(self._receiver.ended, error)
 
-    def _serve(self) -> None:
-        reader = self._make(self)
+    async def _serve(self) -> None:
+        reader = await self._strand.call(self._make, self)
         try:
             reader.subscribe()
             while not self._stop.is_set():
                 while self._errands:
-                    self._errands.popleft()(reader)
-                if self._taken.wait(_POLL_S):
-                    records = reader.poll(_BATCH, _POLL_S)
+                    await self._errands.popleft()(reader)
+                if await self._strand.wait(self._taken, _POLL_S):
+                    records = await self._strand.call(reader.poll, _BATCH, _POLL_S)
                     if records:
                         self._hand_over(records)
         finally:
-            reader.close()
+            await self._strand.call(reader.close)
 
     def _hand_over(self, records: Sequence[Record]) -> None:
         owners = self._owners

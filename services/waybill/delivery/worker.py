@@ -20,11 +20,10 @@ from waybill.delivery.core.records import Recorder, SchemaIds
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.group import DestinationGroup, GroupSettings
 from waybill.delivery.intake import Intake, IntakeSettings
-from waybill.delivery.ports import ConfigSource, SignerSource
+from waybill.delivery.ports import Clients, ConfigSource, SignerSource
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target, limits_of
 from waybill.delivery.store import TaskStore
-from waybill.infra.http_client import HttpClient
 from waybill.infra.kafka import TransactionalProducer
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
@@ -33,8 +32,6 @@ from waybill.kernel.ids import Tenant
 
 __all__ = ["Worker", "WorkerParts", "WorkerSettings"]
 
-#: The worker looks at due work this often, at the configuration every tenth time.
-_TICK_S: Final = 0.05
 _RESTART_S: Final = 5.0
 #: Signing keys are read again this often, in ticks.
 _KEYS_TICKS: Final = 600
@@ -56,6 +53,8 @@ class WorkerSettings:
     limits: Limits = field(default_factory=Limits)
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
+    #: The worker looks at due work this often, at the configuration every tenth time.
+    tick_s: float = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +67,7 @@ class WorkerParts:
     schema_ids: SchemaIds
     clock: Clock
     failpoints: Failpoints = field(default_factory=Failpoints)
+    clients: Clients = field(default_factory=Clients)
 
 
 class Worker:
@@ -112,7 +112,8 @@ class Worker:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         await self._parts.store.open()
-        self._committer = Committer(self._make_producer, self._parts.clock, self._break, self._settings.pace)
+        strand = self._parts.clients.strand("committer")
+        self._committer = Committer(self._make_producer, self._parts.clock, self._break, strand, self._settings.pace)
         self._committer.start()
         self._log.info("worker.started")
         try:
@@ -123,7 +124,7 @@ class Worker:
                     self._meter.measure(self.groups, self.intakes, self._committer)
                 self._tick()
                 ticks += 1
-                await asyncio.sleep(_TICK_S)
+                await asyncio.sleep(self._settings.tick_s)
         finally:
             if self._broken is None:
                 await self._drain()
@@ -134,7 +135,7 @@ class Worker:
         self._log.info("worker.stopped")
 
     def _make_producer(self) -> TransactionalProducer:
-        return TransactionalProducer(
+        return self._parts.clients.producer(
             self._settings.bootstrap, f"waybill.{self._settings.slot}", at_step=self._parts.failpoints
         )
 
@@ -202,6 +203,7 @@ class Worker:
             worker=self._settings.slot,
             limits=self._settings.limits,
             drain_s=self._settings.drain_s,
+            clients=self._parts.clients,
         )
         group = self.groups[key] = DestinationGroup(target, self._committer, self._tools, settings)
         group.start()
@@ -219,7 +221,7 @@ class Worker:
         if before is not None and limits_of(before.config) == limits_of(destination):
             client = before.client
         else:
-            client = HttpClient(limits_of(destination))
+            client = self._parts.clients.http(limits_of(destination))
         return Target(recorder, signer, client, self._parts.clock, self._parts.failpoints)
 
     def _leave(self, key: Key, group: DestinationGroup) -> None:
@@ -249,6 +251,7 @@ class Worker:
                 bootstrap=self._settings.bootstrap,
                 worker=self._settings.slot,
                 dead_letter_schema=self._parts.schema_ids.dead_letter,
+                clients=self._parts.clients,
             )
             intake = Intake(settings, self._committer, self._parts.config.current, self._parts.clock)
             self.intakes[tenant.name] = intake
