@@ -17,7 +17,7 @@ from waybill.delivery.desk import Desk, Given
 from waybill.delivery.gate import LEASE_S, Gate
 from waybill.delivery.settler import Settler, Topics
 from waybill.delivery.store import Owned
-from waybill.delivery.takeover import Sweeper, find_position, publish_left_over, read_rows
+from waybill.delivery.takeover import LeftOver, Sweeper, find_position, publish_left_over, read_rows
 from waybill.infra.kafka import OffsetMove, Record
 from waybill.infra.log import get_logger
 from waybill.kernel.ids import DestinationName
@@ -49,6 +49,7 @@ class PartitionActor:
         self.inflight = 0
         #: Reading is paused because the bound is reached.
         self.is_held = False
+        self._is_taking = False
         self._released = False
         self._known: set[int] = set()
         self._gate = Gate(desk, self, self.settler)
@@ -88,22 +89,41 @@ class PartitionActor:
             ContractError: the committed offset carries a note of an unknown form.
             TransientError: not now; the same call may work later.
         """
-        desk = self._desk
-        offset, note = await find_position(desk, self._topics.commands, self.partition)
-        left = await read_rows(desk, self.owned)
-        self._known = {_hash(str(key)) for key in left.known}
-        self.lanes = PartitionLanes(offset, desk.limits)
-        self._committed = offset
-        await publish_left_over(desk, self, self.settler)
+        self._is_taking = True
+        try:
+            found = await self._find()
+        finally:
+            self._is_taking = False
+        if found is None:
+            return
+        (offset, note), left = found
         if not note.released:
-            wait = self._given.assigned_at + LEASE_S - desk.tools.clock.monotonic()
+            wait = self._given.assigned_at + LEASE_S - self._desk.tools.clock.monotonic()
             await asyncio.sleep(max(wait, 0.0))
+        if self.is_closing:
+            return
         self.settler.rows.begin(self.lanes)
         self.is_taken = True
         for aggregate, rows in left.blocked:
             self.lanes.adopt(aggregate, rows)
         self.pump()
         self._log.info("partition.taken", offset=offset, rows=len(left.known), lanes=len(left.blocked))
+
+    async def _find(self) -> tuple[tuple[int, Position], LeftOver] | None:
+        """Shut former owners out and finish what they left; None when it is let go meanwhile.
+
+        One that is let go must not go on: its epoch would shut out the next owner.
+        """
+        desk = self._desk
+        position = await find_position(desk, self._topics.commands, self.partition)
+        left = None if self.is_closing else await read_rows(desk, self.owned)
+        if left is None or self.is_closing:
+            return None
+        self._known = {_hash(str(key)) for key in left.known}
+        self.lanes = PartitionLanes(position[0], desk.limits)
+        self._committed = position[0]
+        await publish_left_over(desk, self, self.settler)
+        return position, left
 
     async def give_back(self, budget_s: float) -> None:
         """Stop, drain within the budget, say how far it got, let go."""
@@ -119,7 +139,7 @@ class PartitionActor:
         self.drop()
 
     def _is_drained(self) -> bool:
-        return self.inflight == 0 and self.settler.rows.is_idle
+        return self.inflight == 0 and self.settler.rows.is_idle and not self._is_taking
 
     def drop(self) -> None:
         """Forget everything without a word to Kafka; attempts in flight are waited for by their aggregates."""

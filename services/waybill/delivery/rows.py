@@ -54,7 +54,7 @@ class RowsOwner(Protocol):
         """A move ended; without a lane the row was moved where it stands."""
         ...
 
-    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted: bool) -> None:
+    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted_at: int | None) -> None:
         """A lane's next rows are here."""
         ...
 
@@ -190,13 +190,13 @@ class Rows:
             by_lane.setdefault(feed.aggregate, []).append(feed)
         for lane in loads:
             items: list[Item] = []
-            halted = False
+            halted_at = None
             for feed in by_lane.get(lane.aggregate, ()):
                 if State(feed.state) in HALTING:
-                    halted = True
+                    halted_at = feed.sequence
                     break
                 items.append(item_of(feed))
-            self._owner.rows_fed(lane, items, halted=halted)
+            self._owner.rows_fed(lane, items, halted_at=halted_at)
 
 
 def _surface(task: "asyncio.Task[Any]") -> None:

@@ -192,10 +192,10 @@ class Settler:
             self._owner.lanes.repeat_done(lane, item)
         self._owner.pump()
 
-    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted: bool) -> None:
+    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted_at: int | None) -> None:
         """Go on with a lane's next rows."""
         if not self._owner.gone:
-            self._owner.lanes.fed(lane, items, halted=halted)
+            self._owner.lanes.fed(lane, items, halted_at=halted_at)
             self._owner.pump()
 
     def outgoing(

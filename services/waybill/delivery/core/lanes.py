@@ -127,7 +127,7 @@ class Item:
 class Lane:
     """One live aggregate."""
 
-    __slots__ = ("aggregate", "feed", "halted", "head", "loading", "rows", "waiting", "writing")
+    __slots__ = ("aggregate", "feed", "halted", "halted_at", "head", "loading", "rows", "waiting", "writing")
 
     def __init__(self, aggregate: str) -> None:
         self.aggregate = aggregate
@@ -143,6 +143,8 @@ class Lane:
         self.writing = 0
         self.loading = False
         self.halted = False
+        #: Sequence of the row that halts it: what comes before it goes on.
+        self.halted_at = 0
 
 
 class PartitionLanes:
@@ -256,18 +258,22 @@ class PartitionLanes:
         del self._outstanding[item.offset]
         if lane.head is not item:
             self._release(item)
+        if lane.halted and item.sequence < lane.halted_at:
+            # Read again after a crash: it is not behind what halts the lane.
+            lane.halted = False
         self.wake(lane)
 
-    def fed(self, lane: Lane, items: Iterable[Item], *, halted: bool) -> None:
-        """Learn a lane's next rows in the order of sequences; none and not halted: no blocking row is left."""
+    def fed(self, lane: Lane, items: Iterable[Item], *, halted_at: int | None) -> None:
+        """Learn a lane's next rows in the order of sequences, up to one that waits for people; none: none is left."""
         lane.loading = False
         for item in items:
             item.held = Held.ROW
             self._hold(item)
             lane.feed.append(item)
         if not lane.feed:
-            lane.halted = halted
-            if not halted:
+            if halted_at is not None:
+                self._halt(lane, halted_at)
+            else:
                 # Whatever was appended while the rows were read is counted in `writing`.
                 lane.rows = lane.writing
         self.wake(lane)
@@ -295,11 +301,15 @@ class PartitionLanes:
     def row_halted(self, lane: Lane, item: Item) -> None:
         """Learn that the head's row waits for people: so does the lane."""
         self._drop_head(lane, item)
-        lane.halted = True
+        self._halt(lane, item.sequence)
         while lane.feed:
             self._release(lane.feed.popleft())
 
     # Private
+
+    def _halt(self, lane: Lane, sequence: int) -> None:
+        lane.halted = True
+        lane.halted_at = sequence
 
     def _begin_write(self, lane: Lane, item: Item) -> None:
         item.held = Held.WRITING

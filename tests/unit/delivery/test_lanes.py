@@ -1,0 +1,76 @@
+"""What a lane does behind a row that waits for people."""
+
+import pytest
+
+from waybill.contracts.states import State
+from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
+
+pytestmark = pytest.mark.requirement("DC-22", "GW-17")
+
+
+def item(offset: int, sequence: int) -> Item:
+    made = Item(offset, "subject/1", sequence, (b"subject/1", [], b""))
+    made.delivery_id = f"delivery-{sequence}"
+    return made
+
+
+@pytest.fixture
+def lanes() -> PartitionLanes:
+    return PartitionLanes(0, Limits())
+
+
+@pytest.fixture
+def halted(lanes: PartitionLanes) -> Lane:
+    """A lane whose head, number 5, failed and waits in its row."""
+    head = item(10, 5)
+    lanes.admit(head)
+    lane = lanes.ready.popleft()
+    head.state = State.FAILED
+    lanes.to_rows(lane)
+    lanes.stored(lane, head, is_repeat=False)
+    lanes.row_halted(lane, head)
+    return lane
+
+
+def test_what_comes_after_a_halted_head_is_stored_and_not_worked_on(lanes: PartitionLanes, halted: Lane) -> None:
+    follower = item(11, 6)
+
+    assert lanes.admit(follower) == (follower,), "it becomes a row at once"
+    lanes.stored(halted, follower, is_repeat=False)
+
+    assert (halted.halted, lanes.loads, list(lanes.ready)) == (True, [], [])
+    assert lanes.base() == lanes.position
+    assert lanes.records == 0
+
+
+def test_what_comes_before_a_halted_head_is_worked_on_when_a_crash_brings_it_again(
+    lanes: PartitionLanes, halted: Lane
+) -> None:
+    earlier = item(9, 4)
+    lanes.admit(earlier)
+    lanes.stored(halted, earlier, is_repeat=False)
+
+    assert lanes.loads == [halted], "its rows are read again"
+    lanes.loads.clear()
+    lanes.fed(halted, [earlier], halted_at=None)
+    assert list(lanes.ready) == [halted]
+    assert halted.head is earlier
+
+    lanes.ready.clear()
+    lanes.row_closed(halted, earlier)
+    assert lanes.loads == [halted]
+    lanes.loads.clear()
+    lanes.fed(halted, [], halted_at=5)
+    assert (halted.halted, lanes.loads, list(lanes.ready)) == (True, [], [])
+
+
+def test_a_lane_that_is_found_halted_stays_so(lanes: PartitionLanes) -> None:
+    lanes.adopt("subject/1", 2)
+    (lane,) = lanes.loads
+    lanes.loads.clear()
+    lanes.fed(lane, [], halted_at=5)
+    follower = item(11, 6)
+    lanes.admit(follower)
+    lanes.stored(lane, follower, is_repeat=False)
+
+    assert (lane.halted, lanes.loads, list(lanes.ready)) == (True, [], [])
