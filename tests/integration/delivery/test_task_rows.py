@@ -1,5 +1,6 @@
 """Rows in a real PostgreSQL: fenced, repeatable, moved only as the table of moves allows."""
 
+import asyncio
 import itertools
 import uuid
 from collections.abc import AsyncIterator
@@ -95,6 +96,26 @@ async def test_a_former_epoch_writes_moves_and_clears_nothing(store: TaskStore) 
             await write()
     (row,) = await store.find(MINE, [str(uuid.UUID(int=n)) for n in (1, 2)])
     assert (row.state, row.version) == ("queued", 0)
+
+
+@pytest.mark.requirement("DC-23")
+async def test_a_write_waits_for_a_change_of_owner_and_then_writes_nothing(
+    store: TaskStore, migrated: FreshDatabase
+) -> None:
+    async with await psycopg.AsyncConnection.connect(migrated.dsn()) as successor:
+        await successor.execute("UPDATE delivery.partition_owner SET epoch = %s", (uuid.UUID(int=2),))
+        write = asyncio.create_task(store.insert(MINE, [image(1)], NOW))
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+        async with await psycopg.AsyncConnection.connect(migrated.dsn(), autocommit=True) as watcher:
+            async with asyncio.timeout(5):
+                while not write.done() and await _number(watcher, waiting) == 0:  # noqa: ASYNC110 - a lock of the server
+                    await asyncio.sleep(0.01)
+        assert not write.done(), "it wrote without looking at what is being changed"
+        await successor.commit()
+
+    with pytest.raises(FencedError):
+        await write
+    assert await store.find(MINE, [str(uuid.UUID(int=1))]) == []
 
 
 async def test_an_insert_and_a_move_are_safe_to_repeat(store: TaskStore) -> None:
@@ -213,3 +234,9 @@ def _plain_row(connection: psycopg.Connection, state: State, version: int) -> No
         " false, false, false, '', now(), now())",
         (state, version),
     )
+
+
+async def _number(connection: psycopg.AsyncConnection, query: str) -> int:
+    row = await (await connection.execute(query.encode())).fetchone()
+    assert row is not None
+    return int(row[0])
