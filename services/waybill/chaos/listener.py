@@ -33,6 +33,8 @@ WORK_S: Final = 0.03
 #: How long a destination of bounded deduplication remembers.
 REMEMBERS_S: Final = 600.0
 RETRY_AFTER_S: Final = 1
+#: So long those who wait for the disk gather before one sync serves them all.
+GATHER_S: Final = 0.005
 _SIDE: Final = "listener"
 #: Acts, then does not answer well.
 _BAD_ANSWERS: Final = frozenset({Mischief.LISTENER_HALF, Mischief.LISTENER_LATE})
@@ -71,8 +73,11 @@ class Ledger:
     async def _sync(self) -> None:
         while self._waiting:
             waiting, self._waiting = self._waiting, []
+            await asyncio.sleep(GATHER_S)
+            waiting += self._waiting
+            self._waiting = []
             self._file.flush()
-            await asyncio.to_thread(os.fsync, self._file.fileno())
+            os.fsync(self._file.fileno())
             for waiter in waiting:
                 if not waiter.done():
                     waiter.set_result(None)

@@ -18,11 +18,13 @@ TENANT: Final = "chaos"
 OUTBOX: Final = "chaos-app"
 AGGREGATE_TYPE: Final = "thing"
 PARTITIONS: Final = 6
+#: Where processors are scarce, requests wait for them rather than for the listener: many at a time catch up sooner.
+CONCURRENCY: Final = 256
 #: Commands of the first kind go to every destination, those of the second to the first destination alone, so that
 #: sequences differ between destinations.
 KINDS: Final = ("thing.change", "thing.note")
 #: One command in so many is of the first kind.
-CHANGES: Final = 3
+CHANGES: Final = 4
 
 #: How many requests in a thousand each mischief hits. What fails holds its aggregate, and what comes meanwhile goes
 #: the long way too: a few in a hundred keep hundreds of aggregates there.
@@ -115,6 +117,7 @@ def _destination(place: Place, url: str) -> dict[str, Any]:
         "profile": place.profile,
         "tradeoff": place.tradeoff,
         "onUnsettled": place.on_unsettled,
+        "concurrency": CONCURRENCY,
         "retry": {"base": "200ms", "cap": "2s", "hotAttempts": 1},
         "timeouts": {"connect": "2s", "read": "4s", "total": "5s"},
         **place.more,

@@ -211,7 +211,7 @@ def judge(books: Books) -> Verdict:
     faults.update(each.mischief for each in _requests(books) if each.mischief is not None)
     hits = _in_flight(books)
     allowed = len(hits) + _unknowable(books, hits)
-    aggregates = len({(each.destination, each.aggregate) for each in books.promised})
+    aggregates = len({each.aggregate for each in books.promised})
     return Verdict(
         promised=len(books.promised),
         aggregates=aggregates,
