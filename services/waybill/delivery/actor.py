@@ -139,6 +139,8 @@ class PartitionActor:
         self.drop()
 
     def _is_drained(self) -> bool:
+        if self._desk.tools.clock.now() < self.settler.fresh_from:
+            return False  # the next owner does not know in which second we signed
         return self.inflight == 0 and self.settler.rows.is_idle and not self._is_taking
 
     def drop(self) -> None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from waybill.delivery.committer import Committer, Fenced
 from waybill.delivery.core.classify import Verdict
+from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
 from waybill.delivery.core.records import Place, Try
 from waybill.delivery.rows import RowTools
@@ -76,6 +77,8 @@ class Desk(Protocol):
     worker: str
     #: Aggregates with an attempt of a former owner in this process.
     ghosts: dict[str, int]
+    #: What was signed in this second.
+    signed: Signed
 
     def offer(self, owner: Owner, lane: Lane) -> None:
         """Put a lane in the queue of those that may be attempted."""

@@ -1,4 +1,4 @@
-"""Whether the head of a lane may be attempted now: lease, time, ghosts, configuration, expiry."""
+"""Whether the head of a lane may be attempted now: lease, time, ghosts, a fresh signature, configuration, expiry."""
 
 from datetime import datetime, timedelta
 from typing import Final
@@ -71,6 +71,9 @@ class Gate:
             return now + _GHOST_WAIT
         if item.delivery_id is None:
             self._settler.identify(item)
+        fresh_from = self._desk.signed.not_before(item.delivery_id or "", now)
+        if fresh_from is not None:
+            return fresh_from
         command = item.command
         if command is not None and command.config_version > self._desk.target.recorder.config_version:
             return now + _CONFIG_WAIT

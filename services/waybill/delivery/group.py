@@ -52,7 +52,7 @@ class DestinationGroup:
         self.name = delivery_group(target.config.tenant, target.name)
         self.limits, self.worker = settings.limits, settings.worker
         self.senders = Senders(self, tools.clock)
-        self.ghosts = self.senders.ghosts
+        self.ghosts, self.signed = self.senders.ghosts, self.senders.signed
         self.actors: dict[int, PartitionActor] = {}
         #: Attempts that ended by result, `ok` or an error code, since the process began.
         self.counts: Counter[str] = Counter()

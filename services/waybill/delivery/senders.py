@@ -10,6 +10,7 @@ from collections import deque
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.desk import Owner
 from waybill.delivery.sender import Target
@@ -35,6 +36,7 @@ class Senders:
         self._destination, self._clock = destination, clock
         #: Aggregates with an attempt of a former owner in this process.
         self.ghosts: dict[str, int] = {}
+        self.signed = Signed()
         self._ready: deque[tuple[Owner, Lane]] = deque()
         self._timers: list[tuple[datetime, int, Owner, Lane]] = []
         self._serial = itertools.count()
@@ -116,6 +118,7 @@ class Senders:
         self._inflight[item] = (owner, lane)
         try:
             verdict, attempt = await self._destination.target.attempt(item)
+            self.signed.note(item.delivery_id or "", attempt.started_ms)
         except ContractError as error:
             item.poison = str(error)
         finally:

@@ -7,13 +7,14 @@ only through it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from waybill.contracts.codes import Phase
 from waybill.contracts.names import commands_topic, dead_letters_topic, outcomes_topic, state_topic
 from waybill.contracts.states import Move, State
 from waybill.delivery.core.classify import Verdict
+from waybill.delivery.core.freshness import second_after
 from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.core.ownership import identify
 from waybill.delivery.core.records import Event, Try, millis
@@ -52,6 +53,8 @@ class Settler:
     def __init__(self, desk: Desk, owner: Owner, topics: Topics) -> None:
         self._desk, self._owner, self._topics = desk, owner, topics
         self.rows = Rows(self, desk.tools)
+        #: From here on, whoever tries again what was tried in memory signs with another timestamp.
+        self.fresh_from = datetime.fromtimestamp(0, UTC)
         self._log = get_logger("delivery").bind(
             tenant=desk.tenant, destination=desk.target.name, partition=owner.partition
         )
@@ -113,7 +116,8 @@ class Settler:
             self._owner.pump()
             return
         now = self._desk.tools.clock.now()
-        decision = decide(self._desk.target.config.retry, _history(item, now), verdict, now)
+        fresh_from = second_after(attempt.started_ms)
+        decision = decide(self._desk.target.config.retry, _history(item, now, fresh_from), verdict, now)
         item.attempts = attempt.number
         item.sent = item.sent or verdict.phase is not Phase.BEFORE_SENDING
         item.may_have_acted = item.may_have_acted or verdict.may_have_acted
@@ -121,6 +125,7 @@ class Settler:
         if isinstance(decision, End):
             self.end(lane, item, decision, attempt, verdict)
         elif decision.is_hot:
+            self.fresh_from = max(self.fresh_from, fresh_from)
             self._audit(item, Event("attempt", item.state, False, attempt, verdict))
             self._desk.later(decision.due, self._owner, lane)
         else:
@@ -256,7 +261,7 @@ def _id(item: Item) -> str:
     return item.delivery_id
 
 
-def _history(item: Item, now: datetime) -> History:
+def _history(item: Item, now: datetime, fresh_from: datetime) -> History:
     return History(
         delivery_id=_id(item),
         attempts=item.attempts,
@@ -264,6 +269,7 @@ def _history(item: Item, now: datetime) -> History:
         may_have_acted=item.may_have_acted,
         expires_at=item.expires_at or now,
         is_row=item.held is not Held.MEMORY,
+        fresh_from=fresh_from,
     )
 
 

@@ -1,5 +1,6 @@
 """What is not acknowledged at once: retries, rows, halts, expiry, poison."""
 
+import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
 from fixtures.worker_world import WorkerWorld
 
 from waybill.contracts.fabric import RetryPolicy, Timeouts
+from waybill.kernel.ids import CommandId, DestinationName, delivery_id
 from waybill.testing.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -38,6 +40,7 @@ def test_a_head_that_fails_is_retried_from_its_row_and_holds_its_followers_only(
     assert destination.attempts(first) == 6
     bodies = {arrival.body for arrival in destination.arrivals if arrival.delivery_id == str(first)}
     assert len(bodies) == 1
+    assert _signed_apart(destination, first), "every attempt has a timestamp and a signature of its own"
     outcomes = [o for o in world.outcomes() if o["delivery_id"] == str(first)]
     moves = sorted(o["version"] for o in outcomes if o["outcome_id"])
     assert moves == list(range(1, len(moves) + 1)), "versions rise by one"
@@ -152,6 +155,28 @@ def test_a_repeat_of_the_relay_is_one_more_audited_entry_and_moves_nothing(
     (repeat,) = [o for o in world.outcomes() if o["kind"] == "repeat"]
     assert (repeat["outcome_id"], repeat["state_before"], repeat["state_after"]) == (None, "failed", "failed")
     assert repeat["attempt_id"]
+
+
+@pytest.mark.requirement("GW-3", "AT-2")
+def test_a_copy_right_behind_its_original_is_signed_in_another_second(
+    world: WorkerWorld, destination: FakeListener
+) -> None:
+    command_id = CommandId(uuid.uuid4())
+    delivery = delivery_id(command_id, DestinationName("crm"))
+    world.add_destination(destination.url)
+    world.emit([("subject/a", 1), ("subject/a", 1)], change=lambda headers: headers.update(ce_id=str(command_id)))
+
+    with world.running():
+        eventually(lambda: destination.attempts(delivery) == 2, 30)
+
+    assert _signed_apart(destination, delivery)
+
+
+def _signed_apart(destination: FakeListener, delivery: object) -> bool:
+    arrivals = [arrival for arrival in destination.arrivals if arrival.delivery_id == str(delivery)]
+    stamps = {arrival.headers["webhook-timestamp"] for arrival in arrivals}
+    signatures = {arrival.headers["webhook-signature"] for arrival in arrivals}
+    return len(stamps) == len(signatures) == len(arrivals) > 1
 
 
 def _in(world: WorkerWorld, delivery: object, state: str) -> dict[str, object] | None:

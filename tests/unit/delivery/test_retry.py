@@ -1,5 +1,6 @@
 """When a delivery is tried again, and what it becomes when it is not."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,10 +19,21 @@ POLICY = RetryPolicy(base_s=1.0, cap_s=600.0, hot_attempts=3)
 
 
 def history(
-    attempts: int = 0, *, is_row: bool = False, acted: bool = False, left: timedelta = timedelta(days=1)
+    attempts: int = 0,
+    *,
+    is_row: bool = False,
+    acted: bool = False,
+    left: timedelta = timedelta(days=1),
+    fresh_from: datetime = NOW,
 ) -> History:
     return History(
-        delivery_id="d", attempts=attempts, sent=acted, may_have_acted=acted, expires_at=NOW + left, is_row=is_row
+        delivery_id="d",
+        attempts=attempts,
+        sent=acted,
+        may_have_acted=acted,
+        expires_at=NOW + left,
+        is_row=is_row,
+        fresh_from=fresh_from,
     )
 
 
@@ -63,6 +75,34 @@ def test_nothing_is_due_after_expiry() -> None:
     again = decide(POLICY, history(left=timedelta(seconds=5)), judge_status(429, retry_after_s=90), NOW)
 
     assert again == Again(due=NOW + timedelta(seconds=5), is_hot=False)
+
+
+@pytest.mark.requirement("GW-3")
+@given(ms=st.integers(0, 999), attempts=st.integers(0, 3), delivery=st.uuids().map(str))
+def test_no_retry_is_due_in_the_second_of_the_try_before_and_the_spread_stays(
+    ms: int, attempts: int, delivery: str
+) -> None:
+    now = NOW + timedelta(milliseconds=ms)
+    fresh_from = NOW + timedelta(seconds=1)
+    quick = RetryPolicy(base_s=0.1, cap_s=0.5)
+
+    again = decide(
+        quick, replace(history(attempts, fresh_from=fresh_from), delivery_id=delivery), judge_status(503), now
+    )
+
+    assert isinstance(again, Again)
+    assert again.due >= fresh_from
+    wait = timedelta(seconds=backoff_s(quick, delivery, attempts + 1))
+    assert again.due - now - wait in {timedelta(0), timedelta(seconds=1)}
+
+
+@pytest.mark.requirement("GW-3", "DC-8")
+def test_waiting_for_another_second_never_passes_expiry() -> None:
+    near = history(left=timedelta(milliseconds=500), fresh_from=NOW + timedelta(seconds=1))
+
+    again = decide(RetryPolicy(base_s=0.01, cap_s=0.01), near, judge_status(503), NOW)
+
+    assert again == Again(due=NOW + timedelta(milliseconds=500), is_hot=False)
 
 
 @pytest.mark.requirement("DC-8")

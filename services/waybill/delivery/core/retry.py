@@ -13,6 +13,7 @@ from waybill.contracts.codes import ErrorCode
 from waybill.contracts.fabric import RetryPolicy
 from waybill.contracts.states import TRANSITIONS, Move, State
 from waybill.delivery.core.classify import Verdict
+from waybill.delivery.core.freshness import fresh_due
 from waybill.kernel.errors import InvariantBroken
 
 __all__ = ["UNREADABLE", "Again", "End", "History", "backoff_s", "decide", "expired", "moved"]
@@ -37,6 +38,8 @@ class History:
     expires_at: datetime
     #: Whether a row holds it already.
     is_row: bool
+    #: The start of the second after the one in which the try just judged was signed.
+    fresh_from: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +81,19 @@ def decide(policy: RetryPolicy, history: History, verdict: Verdict, now: datetim
     """Decide what follows an attempt that just ended.
 
     A retry is never due after `expires_at`: at that instant the delivery ends by `expired`. A wish of the
-    destination (`Retry-After`) is a floor, and its delivery goes to a row at once.
+    destination (`Retry-After`) is a floor, and its delivery goes to a row at once. No retry is due in the second
+    of the try before it: it would carry the same signature.
     """
     if verdict.code is None:
         return End(move=Move.ACKNOWLEDGE, code=None, detail=None)
     if verdict.is_retried:
         tries = history.attempts + 1
         wait = max(backoff_s(policy, history.delivery_id, tries), verdict.retry_after_s or 0.0)
-        remaining = (history.expires_at - now).total_seconds()
-        due = now + timedelta(seconds=wait) if wait < remaining else max(history.expires_at, now)
+        last = max(history.expires_at, now)
+        is_near = wait < (history.expires_at - now).total_seconds()
+        due = min(fresh_due(now + timedelta(seconds=wait), history.fresh_from), last) if is_near else last
         hot = not history.is_row and tries <= policy.hot_attempts and verdict.retry_after_s is None
-        return Again(due=due, is_hot=hot and wait < remaining)
+        return Again(due=due, is_hot=hot and due < last)
     if verdict.code is ErrorCode.AMBIGUOUS_RESULT:
         return End(move=Move.LOSE_TRACK, code=verdict.code, detail=verdict.detail)
     if verdict.http_status == _GONE and history.may_have_acted:
