@@ -26,6 +26,7 @@ from waybill.delivery.main import make_worker
 from waybill.delivery.worker import WorkerSettings
 from waybill.infra.clock import SystemClock
 from waybill.infra.group_offsets import GroupOffsets
+from waybill.infra.runner import calm_collector
 from waybill.kernel.errors import UnavailableError
 
 __all__ = ["DeliverOptions", "FixedConfig", "bench_deliver", "running_worker"]
@@ -60,6 +61,7 @@ class FixedConfig:
 @asynccontextmanager
 async def running_worker(world: World, url: str) -> AsyncIterator[None]:
     """Run a real worker of the world on this loop; it is drained at the end."""
+    calm_collector()  # as the worker's own process does; the raw loop runs under the same
     settings = WorkerSettings(bootstrap=world.stack.kafka, slot=world.database)
     worker = make_worker(world.addresses(), settings, FixedConfig(world.config(url)), {}, SystemClock())
     stop = asyncio.Event()

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from waybill.contracts.json_text import read_json
 from waybill.kernel.clock import parse_instant
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import MAX_AGGREGATE_LENGTH, Aggregate, CommandId, DestinationName, Tenant
@@ -156,7 +157,7 @@ def peek(key: bytes | None, headers: RawHeaders) -> Peek:
     if raw is None:
         raise ContractError("header ce_sequences is missing")
     try:
-        sequences = json.loads(raw)
+        sequences = read_json(raw)
         aggregate = (key or b"").decode()
     except ValueError as error:
         raise ContractError("key or header ce_sequences is not readable") from error

@@ -8,7 +8,7 @@ configuration a record names is not known here yet: judging by an older one woul
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -90,6 +90,23 @@ def needed_version(record: Record) -> int:
     """Return the configuration version a record was resolved against; 0 when it does not say."""
     text = _header(record, "ce_configversion")
     return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 18 else 0
+
+
+def is_plain(record: Record, live: Collection[str], version: int) -> bool:
+    """Whether a record surely needs no letter under a configuration, told quickly; False asks `judge`.
+
+    Args:
+        record: as it was read.
+        live: the destinations of the tenant in the configuration.
+        version: the configuration's.
+    """
+    if needed_version(record) > version:
+        return False
+    try:
+        seen = peek(record.key, record.headers)
+    except ContractError:
+        return False
+    return all(name in live for name in seen.sequences)
 
 
 def _command_id(record: Record) -> CommandId | None:
@@ -181,11 +198,18 @@ class Intake:
         return _Partition(self._topic, partition, group_metadata)
 
     def select(self, records: Sequence[Record]) -> list[tuple[int, Sequence[Record], int]]:
-        """Group records by partition; intake looks at all of them."""
-        by_partition: dict[int, list[Record]] = {}
+        """Pick out the records that may need a letter; all others are done, on the reader's thread."""
+        config = self._config()
+        tenant = config.tenant(self._settings.tenant)
+        live = {destination.name for destination in tenant.destinations} if tenant else frozenset()
+        found: dict[int, list[Record]] = {}
+        positions: dict[int, int] = {}
         for record in records:
-            by_partition.setdefault(record.partition, []).append(record)
-        return [(partition, found, found[-1].offset + 1) for partition, found in by_partition.items()]
+            partition = record.partition
+            positions[partition] = record.offset + 1
+            if not is_plain(record, live, config.version):
+                found.setdefault(partition, []).append(record)
+        return [(partition, found.get(partition, []), position) for partition, position in positions.items()]
 
     def assigned(self, owner: _Partition) -> None:
         """Find where to begin, then read."""
@@ -193,7 +217,7 @@ class Intake:
         self._spawn(self._begin(owner))
 
     def accept(self, batches: list[tuple[_Partition, Sequence[Record], int]]) -> None:
-        """Judge what was read, one batch of a partition after the other."""
+        """Judge what was picked out, one batch of a partition after the other."""
         for owner, records, position in batches:
             if owner.gone:
                 continue
@@ -202,9 +226,11 @@ class Intake:
             if len(owner.waiting) > _MAX_WAITING and not owner.is_held:
                 owner.is_held = True
                 self._reader.tell(lambda reader, p=owner.partition: reader.pause(p))  # type: ignore[misc]
-            if not owner.is_working:
+            if owner.waiting and not owner.is_working:
                 owner.is_working = True
                 self._spawn(self._work(owner))
+            elif not owner.is_working:
+                owner.position = position
 
     async def give_back(self, owners: Sequence[_Partition]) -> None:
         """Say how far it got and let go."""
@@ -248,8 +274,7 @@ class Intake:
     async def _work(self, owner: _Partition) -> None:
         try:
             while owner.waiting and not owner.gone:
-                batch, after = owner.waiting, owner.after
-                owner.waiting = []
+                batch, owner.waiting = owner.waiting, []
                 for record in batch:
                     config = await self._config_for(record, owner)
                     if config is None:
@@ -257,10 +282,11 @@ class Intake:
                     for letter in judge(record, config, self._settings.tenant):
                         self._bury(owner, record, letter, config.version)
                     owner.position = record.offset + 1
-                owner.position = after
                 if owner.is_held and len(owner.waiting) * 2 < _MAX_WAITING:
                     owner.is_held = False
                     self._reader.tell(lambda reader: None if owner.gone else reader.resume(owner.partition))
+            if not owner.gone:
+                owner.position = owner.after
         finally:
             owner.is_working = False
 

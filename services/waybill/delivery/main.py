@@ -22,7 +22,7 @@ from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
 from waybill.infra.metrics import MetricsServer
 from waybill.infra.registry import Registry
-from waybill.infra.runner import run_until_stopped
+from waybill.infra.runner import calm_collector, run_until_stopped
 from waybill.infra.secrets import read_secret
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import UnavailableError
@@ -133,6 +133,7 @@ def run(
                     worker.registry, alive=worker.is_alive, ready=worker.is_ready, port=options.metrics_port
                 )
                 say(f"metrics on http://127.0.0.1:{server.port}/metrics")
+            calm_collector()
             try:
                 run_until_stopped(worker.run)
             finally:

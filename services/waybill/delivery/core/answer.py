@@ -1,6 +1,5 @@
 """What an HTTP answer proves: a receipt, a status, a refusal with a code, or nothing."""
 
-import json
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -8,6 +7,7 @@ from uuid import UUID
 
 from waybill.contracts.codes import ErrorCode, Phase
 from waybill.contracts.fabric import Proof
+from waybill.contracts.json_text import read_json
 from waybill.contracts.problem import parse_problem
 from waybill.contracts.receipt import ReceiptStatus, parse_receipt
 from waybill.delivery.core.classify import Proven, Verdict, judge_problem, judge_status
@@ -47,7 +47,7 @@ def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wa
 def _quick(body: bytes, delivery_id: str) -> Proven | None:
     """Read a complete receipt of the plain kind; None sends it the careful way, which also says what is wrong."""
     try:
-        found = json.loads(body)
+        found = read_json(body)
         if found["status"] != "done" or found.get("delivery_id", delivery_id) != delivery_id or len(body) > 4096:
             return None
         version, evidence = found["source_version"], found["evidence"]

@@ -34,7 +34,11 @@ class Claim:
 
     def of(self, key: bytes | None, headers: Headers) -> tuple[str, int, Mapping[DestinationName, int]] | None:
         """Return aggregate, sequence here and all sequences when the record is this destination's."""
-        raw = next((content for name, content in headers if name == _SEQUENCES), None)
+        raw = None
+        for name, content in headers:
+            if name == _SEQUENCES:
+                raw = content
+                break
         # A name may hide behind JSON escapes or another encoding: only the parser knows then.
         if raw is None or (self._needle not in raw and b"\\" not in raw and b"\0" not in raw):
             return None
