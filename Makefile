@@ -2,6 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 ROUNDS ?= 50
+SEEDS ?= 100000
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint docs guards prove clean
 
@@ -26,7 +27,8 @@ docs: setup ## Write docs/reference/ anew from the code
 guards: setup ## Remove each guarantee's guard in a copy and see its test fail
 	@.venv/bin/python tools/guards.py $(ARGS)
 
-prove: setup ## Run every chaos test ROUNDS times (50): hours
+prove: setup ## Run SEEDS simulated schedules (100000) and every chaos test ROUNDS times (50): hours
+	@.venv/bin/waybill sim --seeds $(SEEDS) --seed 1000000
 	@WAYBILL_PROVE=$(ROUNDS) .venv/bin/pytest tests/chaos $(ARGS)
 
 clean: ## End local stacks, wipe their data and .venv/; keep the downloads

@@ -21,7 +21,7 @@ def _no_sleep(*_args: object, **_kwargs: object) -> Never:
 
 
 async def _no_long_sleep(delay: float, result: object = None) -> object:
-    if delay > LONGEST_YIELD_S:
+    if delay > LONGEST_YIELD_S and not getattr(asyncio.get_running_loop(), "is_virtual", False):
         _no_sleep()
     return await _loop_sleep(delay, result)
 

@@ -10,6 +10,7 @@ import io
 import json
 import struct
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -32,6 +33,7 @@ _PLACES: Final = (
 )
 
 
+@cache
 def schema_text(name: str) -> str:
     """Return the schema file of a record as text.
 
@@ -45,6 +47,7 @@ def schema_text(name: str) -> str:
     raise InvariantBroken(f"avro/{name}.avsc is missing from this installation")
 
 
+@cache
 def _parse(text: str) -> Schema:
     return fastavro.parse_schema(json.loads(text))
 

@@ -5,12 +5,13 @@
 
 import logging
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO, cast
 
 import structlog
 
-__all__ = ["configure", "get_logger", "is_debug"]
+__all__ = ["configure", "get_logger", "is_debug", "silenced"]
 
 _state = {"level": logging.INFO}
 
@@ -63,3 +64,14 @@ def get_logger(component: str) -> structlog.typing.FilteringBoundLogger:
 def is_debug() -> bool:
     """Whether debug events are written."""
     return _state["level"] <= logging.DEBUG
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Let loggers that are made inside say only what is critical."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)

@@ -1,0 +1,304 @@
+"""The control database: the worker's two tables, its statements as transactions, the locks they take.
+
+A fenced statement takes what PostgreSQL takes if, and only if, its text says so: `FOR SHARE` locks the owner's row
+until the statement's transaction ends, and a new owner's bump waits for that; `epoch = %(epoch)s` makes the check. So
+a statement that lost either is simulated without it. Every statement is a transaction of its own.
+
+A new statement of `waybill.delivery.store` gets its line in `_READS`, `_WRITES` or beside `take`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any, Final, Protocol
+from uuid import UUID
+
+from waybill.contracts.states import TRANSITIONS, State
+from waybill.delivery import store as sql
+from waybill.kernel.errors import TransientError
+from waybill.simulator.timeline import Timeline
+from waybill.simulator.trace import Trace
+
+__all__ = ["Database", "Key", "Row", "Values"]
+
+#: As the worker's sessions ask for.
+_LOCK_S: Final = 5.0
+_IDLE_S: Final = 3.0
+
+Key = tuple[str, str, int]
+Row = dict[str, Any]
+Values = Mapping[str, Any]
+Answer = Callable[[Any], None]
+_IMAGE: Final = tuple(column.name for column in fields(sql.RowImage))
+_MOVE: Final = tuple(column.name for column in fields(sql.RowMove))
+_ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
+
+
+class Observer(Protocol):
+    """Who sees what is written."""
+
+    def taken(self, key: Key, epoch: UUID, owner: str) -> None:
+        """A partition got a new owner."""
+        ...
+
+    def written(self, key: Key, epoch: UUID, newest: UUID | None) -> None:
+        """Rows were written under an epoch."""
+        ...
+
+    def broken(self, law: str, what: str) -> None:
+        """Something happened that must not."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Owner:
+    """One row of `partition_owner` and its lock."""
+
+    epoch: UUID | None = None
+    shared: int = 0
+    is_bumping: bool = False
+    waiting: deque[Callable[[], None]] = field(default_factory=deque)
+
+
+class Tables:
+    """The rows, and what statements do to them."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.rows: dict[str, Row] = {}
+        self.observer: Observer | None = None
+
+    def rows_of(self, destination: str) -> list[Row]:
+        """Return a destination's rows, oldest first."""
+        return [row for row in self.rows.values() if row["destination"] == destination]
+
+    def find(self, destination: str, delivery_id: str) -> Row | None:
+        """Return the row of a delivery."""
+        return self.rows.get(f"{destination}/{delivery_id}")
+
+    def insert(self, values: Values) -> list[str]:
+        """Write rows that are not there."""
+        written = []
+        for row in _rows(values, _IMAGE):
+            row["partition"], row["destination"] = values["partition"], values["destination"]
+            row["updated_at"] = values["now"]
+            name = f"{row['destination']}/{row['delivery_id']}"
+            if name not in self.rows:
+                self.rows[name] = row
+                written.append(row["delivery_id"])
+                self._trace("database", f"row {_told(row)}")
+        return written
+
+    def move(self, values: Values) -> list[str]:
+        """Move rows, each from the version before."""
+        written = []
+        for move in _rows(values, _MOVE):
+            row = self.find(values["destination"], move["delivery_id"])
+            if row is None or row["version"] != move["version"] - 1:
+                continue
+            if (State(row["state"]), State(move["state"])) not in _ALLOWED and self.observer is not None:
+                self.observer.broken("I8", f"no move from {row['state']} to {move['state']}")
+            row.update(move, updated_at=values["now"])
+            written.append(move["delivery_id"])
+            self._trace("database", f"moved {_told(row)}")
+        return written
+
+    def published(self, values: Values) -> list[str]:
+        """Note what is published."""
+        written = []
+        for delivery_id, version in zip(values["delivery_id"], values["version"], strict=True):
+            row = self.find(values["destination"], delivery_id)
+            if row is not None and row["version"] == version:
+                row.update(pending_outcome=None, pending_state=None, pending_dead_letter=None)
+                written.append(delivery_id)
+        return written
+
+    # Reads
+
+    def _own(self, values: Values) -> list[Row]:
+        return [row for row in self.rows_of(values["destination"]) if row["partition"] == values["partition"]]
+
+    def found(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return rows by id."""
+        wanted = set(values["delivery_id"])
+        return [_pick(row, sql.Found) for row in self.rows_of(values["destination"]) if row["delivery_id"] in wanted]
+
+    def known(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return the ids of a partition's rows."""
+        return [(UUID(row["delivery_id"]),) for row in self._own(values)]
+
+    def lanes(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return aggregates with blocking rows, and how many."""
+        counts: dict[str, int] = {}
+        for row in self._own(values):
+            if row["blocks"]:
+                counts[row["aggregate"]] = counts.get(row["aggregate"], 0) + 1
+        return list(counts.items())
+
+    def unpublished(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return what is decided and perhaps not said."""
+        left = [row for row in self._own(values) if row["pending_outcome"] is not None]
+        left.sort(key=lambda row: (row["updated_at"], row["sequence"]))
+        names = ("delivery_id", "version", "aggregate", "pending_outcome", "pending_state", "pending_dead_letter")
+        return [tuple(row[name] for name in names) for row in left[: values["limit"]]]
+
+    def feed(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return the next blocking rows of some aggregates."""
+        found: list[tuple[Any, ...]] = []
+        for aggregate in sorted(values["aggregates"]):
+            rows = [row for row in self._own(values) if row["blocks"] and row["aggregate"] == aggregate]
+            rows.sort(key=lambda row: (row["sequence"], row["record_offset"]))
+            found.extend(_pick(row, sql.Feed) for row in rows[: values["limit"]])
+        return found
+
+    def overdue(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return what expired where it stands."""
+        rows = [
+            row
+            for row in self._own(values)
+            if row["blocks"]
+            and row["state"] in {State.QUEUED, State.RETRYING}
+            and row["expires_at"] <= values["now"]
+            and row["aggregate"] in values["aggregates"]
+        ]
+        rows.sort(key=lambda row: row["expires_at"])
+        return [_pick(row, sql.Feed) for row in rows[: values["limit"]]]
+
+
+class Database(Tables):
+    """The tables behind their locks."""
+
+    def __init__(self, timeline: Timeline, trace: Trace) -> None:
+        super().__init__(trace)
+        self._timeline = timeline
+        self._owners: dict[Key, _Owner] = {}
+
+    def is_newest(self, key: Key, epoch: UUID) -> bool:
+        """Whether this assignment is the owner."""
+        return self._owner(key).epoch == epoch
+
+    def hold_share(self, key: Key) -> None:
+        """Let a session take the owner's row FOR SHARE and stand still: it is ended after its idle time-out."""
+        owner = self._owner(key)
+        owner.shared += 1
+        self._trace("database", f"a session holds the owner of {key[1]}[{key[2]}] and stands still")
+        self._timeline.after(_IDLE_S, self._let_go, owner)
+
+    def execute(self, query: str, values: Values, lasts_s: float, answer: Answer) -> None:
+        """Run a statement that takes so long, and answer with its rows or an error."""
+        if query in _READS:
+            answer(_READS[query](self, values))
+            return
+        key = (values["tenant"], values["destination"], values["partition"])
+        if query == sql.TAKE:
+            self._lock(key, lambda: self._take(key, values, lasts_s, answer), answer, exclusive=True)
+        elif query in _WRITES:
+            locks = "FOR SHARE" in query
+            begin = partial(self._write, query, key, values, lasts_s, answer)
+            if locks:
+                self._lock(key, begin, answer, exclusive=False)
+            else:
+                begin()
+        else:
+            raise LookupError(f"the simulated database does not know this statement: {query}")
+
+    # Locks
+
+    def _lock(self, key: Key, begin: Callable[[], None], answer: Answer, *, exclusive: bool) -> None:
+        """Begin once the owner's row can be locked; give up after the lock time-out."""
+        owner, end = self._owner(key), self._timeline.now + _LOCK_S
+        is_over = False
+
+        def attempt() -> None:
+            nonlocal is_over
+            if is_over:
+                return
+            if owner.is_bumping or (exclusive and owner.shared):
+                owner.waiting.append(attempt)
+                return
+            is_over = True
+            begin()
+
+        def give_up() -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                answer(TransientError("the control database does not answer: LockNotAvailable"))
+
+        attempt()
+        if not is_over:
+            self._timeline.at(end, give_up)
+
+    def _owner(self, key: Key) -> _Owner:
+        return self._owners.setdefault(key, _Owner())
+
+    def _let_go(self, owner: _Owner) -> None:
+        owner.shared -= 1
+        self._wake(owner)
+
+    def _wake(self, owner: _Owner) -> None:
+        waiting, owner.waiting = owner.waiting, deque()
+        for attempt in waiting:
+            attempt()
+
+    # Writes
+
+    def _take(self, key: Key, values: Values, lasts_s: float, answer: Answer) -> None:
+        owner = self._owner(key)
+        owner.is_bumping = True
+
+        def commit() -> None:
+            owner.epoch, owner.is_bumping = values["epoch"], False
+            self._trace("database", f"{values['owner']} owns {key[1]}[{key[2]}]")
+            if self.observer is not None:
+                self.observer.taken(key, values["epoch"], values["owner"])
+            answer([])
+            self._wake(owner)
+
+        self._timeline.after(lasts_s, commit)
+
+    def _write(self, query: str, key: Key, values: Values, lasts_s: float, answer: Answer) -> None:
+        """Check the epoch when the statement begins, write when its transaction ends."""
+        owner = self._owner(key)
+        found = owner.epoch is not None and ("epoch = %(epoch)s" not in query or owner.epoch == values["epoch"])
+        locks = found and "FOR SHARE" in query
+        owner.shared += locks
+
+        def commit() -> None:
+            written = _WRITES[query](self, values) if found else []
+            if written and self.observer is not None:
+                self.observer.written(key, values["epoch"], owner.epoch)
+            answer([(int(found), written or None)])
+            if locks:
+                self._let_go(owner)
+
+        self._timeline.after(lasts_s, commit)
+
+
+_READS: Final[dict[str, Callable[[Tables, Values], list[tuple[Any, ...]]]]] = {
+    sql.FIND: Tables.found,
+    sql.KNOWN: Tables.known,
+    sql.LANES: Tables.lanes,
+    sql.UNPUBLISHED: Tables.unpublished,
+    sql.FEED: Tables.feed,
+    sql.OVERDUE: Tables.overdue,
+}
+_WRITES: Final[dict[str, Callable[[Tables, Values], list[str]]]] = {
+    sql.INSERT: Tables.insert,
+    sql.MOVE: Tables.move,
+    sql.PUBLISHED: Tables.published,
+}
+
+
+def _rows(values: Values, names: tuple[str, ...]) -> list[Row]:
+    """Turn columns into rows."""
+    return [dict(zip(names, row, strict=True)) for row in zip(*(values[name] for name in names), strict=True)]
+
+
+def _pick(row: Row, kind: Any) -> tuple[Any, ...]:
+    return tuple(row[name] for name in kind._fields)
+
+
+def _told(row: Row) -> str:
+    return f"{row['destination']} {row['aggregate']}#{row['sequence']} {row['state']} v{row['version']}"

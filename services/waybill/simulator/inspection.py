@@ -1,0 +1,88 @@
+"""A look into running workers and at what is left: the laws about memory, and whether everything came to rest.
+
+- I4 when nothing goes wrong any more everything is settled, halted or behind what is halted, in bounded time;
+- I5 an owner counts what it holds, and holds no more than its bound, a batch and what lanes load;
+- I10 a lane that works from memory has no blocking row.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from waybill.contracts.names import delivery_group, intake_group
+from waybill.delivery.actor import PartitionActor
+from waybill.delivery.core.lanes import HALTING, Held
+from waybill.kernel.ids import DestinationName
+from waybill.simulator.database import Row
+from waybill.simulator.orders import TENANT
+from waybill.simulator.world import World
+
+__all__ = ["inspect", "is_at_rest", "what_is_left"]
+
+#: Rows a lane loads at a time.
+_FEED: Final = 16
+
+
+def inspect(world: World) -> None:
+    """Look at every owner there is."""
+    for name, actor in _owners(world):
+        lanes = actor.lanes
+        bound = world.setup.max_records + world.setup.most + _FEED * len(lanes.lanes)
+        if not 0 <= lanes.records <= bound:
+            world.laws.broken("I5", f"{name} holds {lanes.records} records of [{actor.partition}], bound {bound}")
+        for lane in lanes.lanes.values():
+            if lane.head is None or lane.head.held is not Held.MEMORY:
+                continue
+            rows = world.database.rows_of(actor.owned.destination)
+            if any(row["blocks"] and row["aggregate"] == lane.aggregate for row in rows):
+                world.laws.broken("I10", f"{name} works on {lane.aggregate} from memory although rows block it")
+
+
+def _owners(world: World) -> Iterator[tuple[str, PartitionActor]]:
+    for name, process in world.processes.items():
+        if not process.is_running or process.worker is None:
+            continue
+        for group in process.worker.groups.values():
+            for actor in group.actors.values():
+                key = (TENANT, actor.owned.destination, actor.partition)
+                if actor.is_taken and not actor.gone and world.database.is_newest(key, actor.owned.epoch):
+                    yield name, actor
+
+
+def is_at_rest(world: World) -> bool:
+    """Whether nothing is left to do that is not waiting for people."""
+    return next(_left(world), None) is None
+
+
+def what_is_left(world: World) -> list[str]:
+    """Return what is left to do, for people."""
+    return list(_left(world))
+
+
+def _left(world: World) -> Iterator[str]:
+    yield from _behind(world)
+    for destination in world.destinations:
+        yield from _open(destination, world.database.rows_of(destination))
+
+
+def _behind(world: World) -> Iterator[str]:
+    groups = [delivery_group(TENANT, DestinationName(name)) for name in world.destinations]
+    if world.setup.with_intake:
+        groups.append(intake_group(TENANT))
+    for group in groups:
+        for partition in range(world.setup.partitions):
+            offset, end = world.broker.offsets[group, partition][0], world.orders.end(partition)
+            if offset < end:
+                yield f"{group}[{partition}] stands at {offset} of {end}"
+
+
+def _open(destination: str, rows: Sequence[Row]) -> Iterator[str]:
+    halted: dict[str, int] = {}
+    for row in rows:
+        if row["state"] in HALTING and row["blocks"]:
+            halted[row["aggregate"]] = min(halted.get(row["aggregate"], row["sequence"]), row["sequence"])
+    for row in rows:
+        told = f"{destination} {row['aggregate']}#{row['sequence']}"
+        if row["pending_outcome"] is not None:
+            yield f"{told} was moved to {row['state']} and Kafka does not know"
+        elif row["blocks"] and row["sequence"] < halted.get(row["aggregate"], 1 << 31):
+            yield f"{told} is {row['state']} and nobody works on it"

@@ -1,0 +1,308 @@
+"""The laws of the engine, checked while a run goes on and when it has come to rest.
+
+- I1 a committed offset passes only what is settled, stored as a row, or another's;
+- I2 one attempt of an aggregate is in flight, in a process and over all owners within the lease; none starts after
+  its owner's lease has run out, or after its successor began;
+- I3 an attempt of n+1 starts only when everything before it in its aggregate is acknowledged;
+- I6 nothing of a former owner lands: no offset after its successor read it, no row under an older epoch;
+- I8 state versions rise by one and follow the table;
+- I9 every command ends in one terminal outcome, or is visibly open; what is acknowledged was done;
+- I11 all attempts of a delivery have the same bytes;
+- I12 what is reported as never sent was not.
+
+I4 (it always comes to rest), I5 and I10 (what owners hold in memory) are looked at by `inspection`. A law for what the
+engine learns next - intents, decisions, results, other profiles - is a method here and an event that calls it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+from uuid import UUID
+
+from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, AvroReader, schema_text
+from waybill.contracts.names import dead_letters_topic, outcomes_topic, state_topic
+from waybill.contracts.states import TRANSITIONS, State
+from waybill.delivery.gate import LEASE_S
+from waybill.kernel.ids import Tenant
+from waybill.simulator.broker import Committed, Place, Transaction
+from waybill.simulator.database import Database, Key
+from waybill.simulator.groups import Membership
+from waybill.simulator.orders import Order, Orders
+from waybill.simulator.trace import Trace
+
+__all__ = ["SCHEMAS", "Laws", "Violation"]
+
+#: Registry ids of the records, as workers write them.
+SCHEMAS: Final = {1: OUTCOME, 2: TASK_STATE, 3: DEAD_LETTER}
+_ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
+#: How a delivery ends that never had a row.
+_FIRST: Final = (1, "queued", "acknowledged")
+Delivery = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A law that was broken."""
+
+    law: str
+    at_s: float
+    what: str
+
+    def __str__(self) -> str:
+        """Say it in a line."""
+        return f"{self.law} broken at {self.at_s:.3f}: {self.what}"
+
+
+@dataclass(slots=True)
+class _Attempts:
+    """What was seen of one delivery's attempts."""
+
+    body: bytes = b""
+    is_acknowledged: bool = False
+    was_sent: bool = False
+
+
+@dataclass(slots=True)
+class _Ownership:
+    """Who owned a partition of a destination, as the database took it."""
+
+    takes: dict[UUID, int] = field(default_factory=dict)
+    #: Process → number of its last take.
+    by_process: dict[str, int] = field(default_factory=dict)
+    #: The highest number under which an attempt was started.
+    attempted: int = 0
+    #: Process → when the last transaction began that carried the partition for it.
+    leases: dict[str, float] = field(default_factory=dict)
+
+
+@cache
+def _reader(name: str) -> AvroReader:
+    return AvroReader(name, lambda number: schema_text(SCHEMAS[number]))
+
+
+class AttemptLaws:
+    """What must hold of every attempt and every effect."""
+
+    def __init__(self, tenant: Tenant, orders: Orders, trace: Trace) -> None:
+        self.violations: list[Violation] = []
+        self.now: Callable[[], float] = lambda: 0.0
+        self.attempts = 0
+        self.effects: dict[Delivery, None] = {}
+        self._tenant, self._orders, self._trace = tenant, orders, trace
+        self._attempts: dict[Delivery, _Attempts] = defaultdict(_Attempts)
+        #: Destination and aggregate → who has an attempt under way; those of the dead stay.
+        self._inflight: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+        self._owners: dict[Key, _Ownership] = defaultdict(_Ownership)
+
+    def broken(self, law: str, what: str) -> None:
+        """Note a broken law."""
+        self._trace("LAW", f"{law}: {what}")
+        self.violations.append(Violation(law, self.now(), what))
+
+    def attempt_began(self, process: str, destination: str, delivery_id: str, body: bytes) -> None:
+        """Check I2, I3 and I11."""
+        self.attempts += 1
+        order = self._orders.delivery(destination, delivery_id)
+        if order is None:
+            self.broken("I9", f"{delivery_id} was sent to {destination}, and nobody asked for it")
+            return
+        self._trace(process, f"attempts {order.told(destination)}")
+        seen = self._attempts[destination, delivery_id]
+        if seen.body not in {b"", body}:
+            self.broken("I11", f"{order.told(destination)} was sent with other bytes")
+        seen.body = body
+        self._check_owner(process, destination, order)
+        self._check_inflight(process, destination, order)
+        for earlier in self._orders.before(destination, order):
+            if not self._attempts[destination, earlier.delivery_id(destination)].is_acknowledged:
+                self.broken("I3", f"{order.told(destination)} is attempted before #{earlier.sequences[destination]}")
+                return
+
+    def _check_owner(self, process: str, destination: str, order: Order) -> None:
+        owners = self._owners[self._tenant, destination, order.partition]
+        number = owners.by_process.get(process, 0)
+        if number < owners.attempted:
+            self.broken("I2", f"{process} attempts {order.told(destination)} after its successor began")
+        owners.attempted = max(owners.attempted, number)
+        if self.now() >= owners.leases.get(process, -LEASE_S) + LEASE_S:
+            self.broken("I2", f"{process} attempts {order.told(destination)} without a lease")
+
+    def _check_inflight(self, process: str, destination: str, order: Order) -> None:
+        inflight = self._inflight[destination, order.aggregate]
+        leases = self._owners[self._tenant, destination, order.partition].leases
+        for other in inflight:
+            if other == process:
+                self.broken("I2", f"{process} has two attempts of {order.aggregate} at {destination} in flight")
+            elif self.now() < leases.get(other, -LEASE_S) + LEASE_S:
+                self.broken(
+                    "I2", f"{process} attempts {order.told(destination)} within the lease of {other}, in flight"
+                )
+        inflight[process] = None
+
+    def is_repeated(self, destination: str, delivery_id: str) -> bool:
+        """Whether the relay offered it more than once."""
+        return (destination, delivery_id) in self._orders.repeated
+
+    def attempt_ended(self, process: str, destination: str, delivery_id: str, *, is_good: bool) -> None:
+        """Note what a worker got to see."""
+        order = self._orders.delivery(destination, delivery_id)
+        if order is not None:
+            self._inflight[destination, order.aggregate].pop(process, None)
+            self._attempts[destination, delivery_id].is_acknowledged |= is_good
+            self._trace(
+                process, f"{'acknowledged' if is_good else 'no answer or a refusal:'} {order.told(destination)}"
+            )
+
+    def byte_left(self, destination: str, delivery_id: str) -> None:
+        """Note for I12."""
+        self._attempts[destination, delivery_id].was_sent = True
+
+    def effect(self, destination: str, delivery_id: str) -> None:
+        """Check the order of effects: what a listener that checks nothing gets to see."""
+        self.effects[destination, delivery_id] = None
+        order = self._orders.delivery(destination, delivery_id)
+        if order is None:
+            return
+        self._trace(destination, f"did {order.told(destination)}")
+        for earlier in self._orders.before(destination, order):
+            if (destination, earlier.delivery_id(destination)) not in self.effects:
+                self.broken("I3", f"{order.told(destination)} took effect before #{earlier.sequences[destination]}")
+                return
+
+
+class Laws(AttemptLaws):
+    """Sees everything; says what must not be."""
+
+    def __init__(self, tenant: Tenant, orders: Orders, database: Database, trace: Trace) -> None:
+        super().__init__(tenant, orders, trace)
+        self._database = database
+        #: The newest published state of each delivery.
+        self.states: dict[Delivery, dict[str, Any]] = {}
+        self.letters: dict[str, dict[str, Any]] = {}
+        #: Delivery → outcome id → (version, before, after).
+        self.moves: dict[Delivery, dict[str, tuple[int, str, str]]] = defaultdict(dict)
+        #: The member that last looked at an offset while the partition was its own.
+        self._lookers: dict[Place, str] = {}
+        self._topics = {
+            outcomes_topic(tenant): (_reader(OUTCOME), self._outcome),
+            state_topic(tenant): (_reader(TASK_STATE), self._state),
+            dead_letters_topic(tenant): (_reader(DEAD_LETTER), self._letter),
+        }
+
+    # Ownership
+
+    def position_told(self, process: str, membership: Membership, partition: int, found: Committed) -> None:
+        """Note that an owner was told where to begin: from here on nobody else moves the offset."""
+        self._trace(process, f"looks at {found[0]}, the offset of [{partition}]")
+        self._lookers[membership.group, partition] = membership.member
+
+    def taken(self, key: Key, epoch: UUID, owner: str) -> None:
+        """Note a new owner."""
+        owners = self._owners[key]
+        owners.takes[epoch] = owners.by_process[owner] = len(owners.takes) + 1
+
+    def written(self, key: Key, epoch: UUID, newest: UUID | None) -> None:
+        """Check I6 in the database."""
+        if epoch != newest:
+            self.broken("I6", f"a row of {key[1]}[{key[2]}] was written by a former owner")
+
+    # Transactions
+
+    def transaction(self, transaction: Transaction, before: dict[Place, Committed]) -> None:
+        """Check what a committed transaction says."""
+        carried = {move.partition for _, move in transaction.offsets}
+        for record in transaction.records:
+            if record.partition not in carried:
+                self.broken("I6", f"{transaction.producer} wrote for [{record.partition}] without its offset")
+            reader, take = self._topics[record.topic]
+            take(reader.decode(record.value))
+        for group, move in transaction.offsets:
+            assert isinstance(move.group_metadata, Membership)
+            looker = self._lookers.get((group, move.partition), move.group_metadata.member)
+            if looker != move.group_metadata.member:
+                self.broken("I6", f"the offset of {group}[{move.partition}] by a former owner landed")
+            destination = self._orders.destination_of(group)
+            if destination is not None:
+                stamp = transaction.stamp
+                self._owners[self._tenant, destination, move.partition].leases[stamp.by] = stamp.began
+            self._check_offset(group, move.partition, before[group, move.partition], (move.offset, move.metadata))
+
+    def _check_offset(self, group: str, partition: int, before: Committed, after: Committed) -> None:
+        destination = self._orders.destination_of(group)
+        if after[0] < before[0]:
+            self.broken("I1", f"the offset of {group}[{partition}] went back from {before[0]} to {after[0]}")
+        for order in self._orders.between(partition, before[0], after[0]):
+            if destination is None:
+                self._check_intake(order)
+            elif destination in order.sequences and not self._is_safe(destination, order):
+                self.broken("I1", f"the offset of {group}[{partition}] passed {order.told(destination)}")
+
+    def _is_safe(self, destination: str, order: Order) -> bool:
+        delivery_id = order.delivery_id(destination)
+        state = self.states.get((destination, delivery_id))
+        settled = state is not None and state["state"] == State.ACKNOWLEDGED
+        return settled or self._database.find(destination, delivery_id) is not None
+
+    def _check_intake(self, order: Order) -> None:
+        if order.is_unroutable and not any(
+            (letter["partition"], letter["offset"]) == (order.partition, order.offset)
+            for letter in self.letters.values()
+        ):
+            self.broken("I1", f"intake passed [{order.partition}]@{order.offset} without a dead letter")
+
+    def _outcome(self, outcome: dict[str, Any]) -> None:
+        if outcome["outcome_id"] is None:
+            return
+        delivery = (outcome["destination"], outcome["delivery_id"])
+        account = (outcome["version"], outcome["state_before"], outcome["state_after"])
+        known = self.moves[delivery].setdefault(outcome["outcome_id"], account)
+        if known != account and known == _FIRST and delivery in self._orders.repeated:
+            return  # a known limit: a repeat of what was acknowledged without a row is not known as one
+        if known != account:
+            self.broken("I8", f"{self._told(delivery)}: version {account[0]} is told twice: {known} and {account}")
+        elif (State(account[1]), State(account[2])) not in _ALLOWED:
+            self.broken("I8", f"{self._told(delivery)}: no move from {account[1]} to {account[2]}")
+
+    def _state(self, state: dict[str, Any]) -> None:
+        delivery = (state["destination"], state["delivery_id"])
+        known = self.states.get(delivery)
+        if known is None or state["version"] >= known["version"]:
+            self.states[delivery] = state
+
+    def _letter(self, letter: dict[str, Any]) -> None:
+        self.letters[letter["dead_letter_id"]] = letter
+
+    # At rest
+
+    def check_rest(self) -> None:
+        """Check what must hold when nothing is left to do."""
+        for destination, order in self._orders.deliveries():
+            self._check_end(destination, order)
+        for delivery, moves in self.moves.items():
+            versions = sorted(account[0] for account in moves.values())
+            if versions != list(range(1, len(versions) + 1)):
+                self.broken("I8", f"{self._told(delivery)} has versions {versions}")
+
+    def _check_end(self, destination: str, order: Order) -> None:
+        delivery = (destination, order.delivery_id(destination))
+        state, row = self.states.get(delivery), self._database.find(*delivery)
+        told = order.told(destination)
+        if state is None:
+            if row is None or not row["blocks"]:
+                self.broken("I9", f"{told} is lost: neither outcome nor open row")
+            return
+        if row is not None and row["version"] != state["version"]:
+            self.broken("I9", f"{told} is {row['state']} v{row['version']} in its row and {state['state']} outside")
+        if state["state"] == State.ACKNOWLEDGED and delivery not in self.effects:
+            self.broken("I9", f"{told} is acknowledged and was not done")
+        if state["state"] == State.FAILED and state["detail"] == "expired" and self._attempts[delivery].was_sent:
+            self.broken("I12", f"{told} is reported as expired without being sent, and was sent")
+        ends = [account for account in self.moves[delivery].values() if account[2] not in {"queued", "retrying"}]
+        if len(ends) > 1:
+            self.broken("I9", f"{told} has {len(ends)} terminal outcomes")
+
+    def _told(self, delivery: Delivery) -> str:
+        order = self._orders.delivery(*delivery)
+        return "an unknown delivery" if order is None else order.told(delivery[0])

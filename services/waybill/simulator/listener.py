@@ -1,0 +1,177 @@
+"""A destination's listener as `durable_idempotent` asks for, and the client that posts to it.
+
+It keeps every delivery's effect for ever and answers a repeat from its store. Everything else about it is bad luck on
+purpose: connections that are refused or reset before or after the effect, answers that never come, requests that
+arrive when their sender has given up or is dead, refusals of every kind.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Protocol
+
+from waybill.crypto.signing import ID_HEADER
+from waybill.infra.http_client import Answer, HttpLimits, PostError, PostFailure
+from waybill.simulator.network import Network
+from waybill.simulator.process import SimProcess
+
+__all__ = ["Fate", "Listener", "SimHttp"]
+
+RECEIPT: Final = b'{"status":"done","source_version":"v1","evidence":"ledger:1","count":1}'
+_PROBLEM: Final = b""
+
+
+class Fate(StrEnum):
+    """What becomes of one request."""
+
+    #: Done and answered.
+    GOOD = "good"
+    #: Done and answered after longer than an attempt may stay without a row.
+    SLOW = "slow"
+    #: No connection: nothing was sent.
+    NOT_CONNECTED = "not_connected"
+    #: Refused for now; nothing was done.
+    BUSY = "busy"
+    #: Refused for now, with a time.
+    LIMITED = "limited"
+    #: An error after it was done.
+    ERROR_AFTER = "error_after"
+    #: The connection breaks before anything was done.
+    RESET_BEFORE = "reset_before"
+    #: The connection breaks after it was done.
+    RESET_AFTER = "reset_after"
+    #: The sender gives up; it is done much later.
+    LATE = "late"
+    #: The sender gives up; it never arrives.
+    VANISHED = "vanished"
+    #: Refused for good.
+    REFUSED = "refused"
+
+
+_BAD: Final = tuple(fate for fate in Fate if fate not in {Fate.GOOD, Fate.REFUSED})
+#: Those after which the listener has done it.
+_DONE: Final = frozenset({Fate.GOOD, Fate.SLOW, Fate.ERROR_AFTER, Fate.RESET_AFTER, Fate.LATE})
+#: Those in which a byte leaves.
+_NOTHING_SENT: Final = frozenset({Fate.NOT_CONNECTED})
+
+
+class Observer(Protocol):
+    """Who sees attempts and effects."""
+
+    def attempt_began(self, process: str, destination: str, delivery_id: str, body: bytes) -> None:
+        """A worker calls its client: its last look was just before."""
+        ...
+
+    def is_repeated(self, destination: str, delivery_id: str) -> bool:
+        """Whether the relay offered it more than once: what was done is then answered, see `schedule`."""
+        ...
+
+    def attempt_ended(self, process: str, destination: str, delivery_id: str, *, is_good: bool) -> None:
+        """The client gave the worker an answer, or a failure."""
+        ...
+
+    def byte_left(self, destination: str, delivery_id: str) -> None:
+        """Something of the request may have been sent."""
+        ...
+
+    def effect(self, destination: str, delivery_id: str) -> None:
+        """The listener did it, for the first time."""
+        ...
+
+
+@dataclass(slots=True)
+class Listener:
+    """One destination's end."""
+
+    destination: str
+    observer: Observer
+    network: Network
+    #: Deliveries done, in order.
+    effects: dict[str, None] = field(default_factory=dict)
+    #: Fates to come, by delivery, before chance decides.
+    script: dict[str, list[Fate]] = field(default_factory=dict)
+
+    def fate_of(self, delivery_id: str) -> Fate:
+        """Return what becomes of the next request of a delivery."""
+        scripted = self.script.get(delivery_id)
+        if scripted:
+            return scripted.pop(0)
+        if delivery_id in self.effects and self.observer.is_repeated(self.destination, delivery_id):
+            return Fate.GOOD
+        weather = self.network.weather
+        if self.network.chance(weather.listener_fails):
+            return self.network.rng.choice(_BAD)
+        if self.network.chance(weather.listener_refuses):
+            return Fate.REFUSED
+        return Fate.GOOD
+
+    def serve(self, delivery_id: str, fate: Fate) -> Answer | PostError:
+        """Do what a request asks for, once, and say what its sender gets to see."""
+        is_known = delivery_id in self.effects
+        if fate in _DONE and not is_known:
+            self.effects[delivery_id] = None
+            self.observer.effect(self.destination, delivery_id)
+        if fate in {Fate.RESET_BEFORE, Fate.RESET_AFTER}:
+            return PostError(PostFailure.READ)
+        if fate is Fate.ERROR_AFTER:
+            return Answer(502, _PROBLEM, None)
+        if is_known or fate in _DONE:
+            return Answer(200, RECEIPT, None)
+        if fate is Fate.LIMITED:
+            return Answer(429, _PROBLEM, "1")
+        return Answer(422 if fate is Fate.REFUSED else 503, _PROBLEM, None)
+
+
+class SimHttp:
+    """A process's connections to one destination."""
+
+    def __init__(self, process: SimProcess, limits: HttpLimits, listeners: dict[str, Listener]) -> None:
+        self._process, self._limits, self._listeners = process, limits, listeners
+
+    async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
+        """Send one request and return its answer.
+
+        Raises:
+            PostError: there is no whole answer.
+        """
+        process, listener = self._process, self._listeners[url]
+        delivery_id = dict(headers)[ID_HEADER]
+        observer, destination, who = listener.observer, listener.destination, process.who
+        observer.attempt_began(who, destination, delivery_id, body)
+        is_good = False
+        try:
+            await process.checkpoint()
+            answer = await self._send(listener, delivery_id)
+            is_good = answer.status == 200
+            return answer
+        finally:
+            if process.who == who and not process.loop.is_dead:
+                observer.attempt_ended(who, destination, delivery_id, is_good=is_good)
+
+    async def _send(self, listener: Listener, delivery_id: str) -> Answer:
+        fate, rng = listener.fate_of(delivery_id), listener.network.rng
+        if fate is Fate.NOT_CONNECTED:
+            await asyncio.sleep(rng.random() * 0.05)
+            raise PostError(PostFailure.CONNECT)
+        listener.observer.byte_left(listener.destination, delivery_id)
+        there_s = rng.random() * 0.02
+        if fate is Fate.SLOW:
+            there_s += 2.0 + rng.random()
+        elif fate is Fate.LATE:
+            there_s += self._limits.total_s + rng.random() * 6.0
+
+        def serve(answer: Callable[[Any], None]) -> None:
+            if fate is not Fate.VANISHED:
+                answer(listener.serve(delivery_id, fate))
+
+        try:
+            answer: Answer = await asyncio.wait_for(
+                self._process.request(serve, there_s, rng.random() * 0.02), self._limits.total_s
+            )
+        except TimeoutError:
+            raise PostError(PostFailure.TIMEOUT) from None
+        return answer
+
+    async def close(self) -> None:
+        """Close nothing."""

@@ -1,0 +1,147 @@
+"""The real worker, put together on simulated clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, cast
+
+from waybill.contracts.fabric import DestinationConfig, FabricConfig
+from waybill.crypto.signing import Signer
+from waybill.delivery import Worker, WorkerParts, WorkerSettings
+from waybill.delivery.committer import Pace
+from waybill.delivery.core.lanes import Limits
+from waybill.delivery.core.records import SchemaIds
+from waybill.delivery.failpoints import Failpoints
+from waybill.delivery.ports import Clients
+from waybill.infra.http_client import HttpClient
+from waybill.infra.kafka import GroupReader, TransactionalProducer
+from waybill.simulator.database import Database
+from waybill.simulator.kafka_clients import SimProducer, SimReader, Wire
+from waybill.simulator.listener import Listener, SimHttp
+from waybill.simulator.loop import ProcessEnded
+from waybill.simulator.network import CALM, Network, Weather
+from waybill.simulator.process import SimClock, SimProcess, SimStrand
+from waybill.simulator.store import SimStore
+from waybill.simulator.trace import Trace
+
+__all__ = ["Setup", "Workers"]
+
+_SCHEMA_IDS: Final = SchemaIds(outcome=1, task_state=2, dead_letter=3)
+Act = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a world consists of."""
+
+    seed: int = 0
+    workers: int = 1
+    partitions: int = 1
+    destinations: Sequence[str] = ("crm",)
+    with_intake: bool = False
+    #: Records a poll returns, and records a partition holds, at most.
+    most: int = 10
+    max_records: int = 4000
+    concurrency: int = 8
+    hot_attempts: int = 1
+    total_s: float = 3.0
+    session_s: float = 1.5
+    weather: Weather = CALM
+    #: (Process, step, passage) → what strikes it there: seconds frozen, None to be killed, or whatever a test does.
+    strikes: Mapping[tuple[str, str, int], float | Callable[[], None] | None] = field(default_factory=dict)
+
+
+class Surroundings(Protocol):
+    """What workers are put into."""
+
+    setup: Setup
+    trace: Trace
+    database: Database
+    network: Network
+    listeners: dict[str, Listener]
+    clocks: dict[str, SimClock]
+    #: The configuration as processes see it.
+    seen: FabricConfig
+
+
+class _Signer(Signer):
+    """Signatures are not what is simulated."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+
+    def sign(self, webhook_id: str, timestamp: int, body: bytes) -> str:
+        """Sign with nothing."""
+        return "v1,simulated"
+
+
+class Workers:
+    """Makes workers; is their source of configuration and signers."""
+
+    def __init__(self, world: Surroundings, wire: Wire) -> None:
+        self._world, self._wire = world, wire
+        #: How often a process passed a step it may be struck at.
+        self.passages: dict[tuple[str, str], int] = {}
+
+    def make(self, process: SimProcess) -> Worker:
+        """Make the worker of a process's life."""
+        world, setup, name = self._world, self._world.setup, process.name
+        settings = WorkerSettings(
+            bootstrap="simulated",
+            slot=name,
+            with_intake=setup.with_intake,
+            limits=Limits(max_records=setup.max_records),
+            pace=Pace(interval_s=0.1),
+            drain_s=1.0,
+            tick_s=0.1,
+        )
+        is_struck = any(key[0] == name for key in setup.strikes)
+        parts = WorkerParts(
+            config=self,
+            signers=self,
+            store=SimStore(process, world.database, world.network),
+            schema_ids=_SCHEMA_IDS,
+            clock=world.clocks[name],
+            failpoints=Failpoints(self._striking(process) if is_struck else None),
+            clients=self._clients(process),
+        )
+        return Worker(settings, parts)
+
+    def current(self) -> FabricConfig:
+        """Return the applied configuration."""
+        return self._world.seen
+
+    def signer(self, destination: DestinationConfig) -> Signer:
+        """Return who signs."""
+        return _Signer()
+
+    def _clients(self, process: SimProcess) -> Clients:
+        def reader(bootstrap: str, group: str, topic: str, listener: Any) -> GroupReader:
+            return cast("GroupReader", SimReader(process, self._wire, group, listener))
+
+        def producer(bootstrap: str, transactional_id: str, *, at_step: Act) -> TransactionalProducer:
+            return cast("TransactionalProducer", SimProducer.connect(process, self._wire, transactional_id, at_step))
+
+        def http(limits: Any) -> HttpClient:
+            return cast("HttpClient", SimHttp(process, limits, self._world.listeners))
+
+        return Clients(reader=reader, producer=producer, http=http, strand=lambda _: SimStrand[Any](process))
+
+    def _striking(self, process: SimProcess) -> Act:
+        strikes = self._world.setup.strikes
+
+        def act(step: str) -> None:
+            passage = self.passages[process.name, step] = self.passages.get((process.name, step), 0) + 1
+            strike = (process.name, step, passage)
+            if strike not in strikes:
+                return
+            found = strikes[strike]
+            self._world.trace(process.name, f"passes {step} for the {passage}. time")
+            if found is None:
+                process.kill()
+                raise ProcessEnded
+            if callable(found):
+                found()
+            else:
+                process.freeze(found)
+
+        return act

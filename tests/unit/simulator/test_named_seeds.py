@@ -1,0 +1,238 @@
+"""The histories the engine was designed against, each played on the worker itself."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from fixtures.fix_simulator import at_rest, reached
+
+from waybill.contracts.states import State
+from waybill.delivery.actor import PartitionActor
+from waybill.simulator.listener import Fate
+from waybill.simulator.orders import TENANT, Order
+from waybill.simulator.world import World
+
+MakeWorld = Callable[..., World]
+A = "subject/1"
+
+
+def state(world: World, order: Order) -> str:
+    """What the topic says of a delivery."""
+    found = world.laws.states.get(("crm", order.delivery_id("crm")))
+    return "unsaid" if found is None else str(found["state"])
+
+
+def row(world: World, order: Order) -> dict[str, object] | None:
+    return world.database.find("crm", order.delivery_id("crm"))
+
+
+def done(world: World) -> list[int]:
+    """The sequences of what took effect, in order."""
+    orders = (world.orders.delivery(*delivery) for delivery in world.laws.effects)
+    return [order.sequences["crm"] for order in orders if order is not None]
+
+
+@pytest.mark.requirement("AT-2", "DC-1")
+def test_the_relay_repeats_what_was_acknowledged(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.start("w0")
+    order = world.relay.emit(A)
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED)
+    before = world.laws.attempts
+
+    world.relay.repeat(order)
+    at_rest(world)
+
+    assert world.laws.attempts == before + 1, "answered from the listener's store, as one more attempt"
+    assert (done(world), row(world, order)) == ([1], None)
+
+
+@pytest.mark.requirement("GW-17", "DC-22")
+def test_a_slow_delivery_gets_its_row_while_one_waits_in_memory_and_another_arrives(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.start("w0")
+    first = world.relay.emit(A)
+    world.script(first, Fate.SLOW)
+    reached(world, lambda: world.laws.attempts == 1)
+    second = world.relay.emit(A)
+    reached(world, lambda: row(world, second) is not None, 4.0)
+    third = world.relay.emit(A)
+    at_rest(world)
+
+    assert done(world) == [1, 2, 3]
+    assert all(row(world, order) is not None for order in (first, second, third)), "the lane feeds from rows"
+
+
+@pytest.mark.requirement("DC-1", "DC-23")
+def test_a_worker_is_killed_after_the_answer_and_another_takes_over(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, strikes={("w0", "answered", 1): None})
+    world.start("w0")
+    order = world.relay.emit(A)
+    world.relay.emit(A)
+    reached(world, lambda: not world.processes["w0"].is_alive)
+    assert done(world) == [1]
+    world.start("w1")
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED, 30.0)
+    at_rest(world)
+
+    assert done(world) == [1, 2]
+
+
+@pytest.mark.xfail(strict=True, reason="known limit: what a former owner sent without a row is not remembered")
+@pytest.mark.requirement("DC-8")
+def test_a_worker_is_killed_after_the_answer_and_another_takes_over_after_expiry(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, strikes={("w0", "answered", 1): None})
+    world.start("w0")
+    order = world.relay.emit(A, life=timedelta(seconds=2))
+    reached(world, lambda: not world.processes["w0"].is_alive)
+    world.start("w1")
+    reached(world, lambda: state(world, order) != "unsaid", 30.0)
+
+    assert state(world, order) == State.AMBIGUOUS, "it was done, and nobody may say that it was not"
+
+
+@pytest.mark.xfail(
+    strict=True, reason="known limit: a repeat of what was acknowledged without a row is not known as one"
+)
+@pytest.mark.requirement("AT-2", "RS-1")
+def test_the_relay_repeats_what_was_acknowledged_and_its_listener_is_gone(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.start("w0")
+    order = world.relay.emit(A)
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED)
+    world.relay.repeat(order)
+    world.script(order, *[Fate.NOT_CONNECTED] * 4)
+    world.timeline.run_for(3.0)
+
+    assert state(world, order) == State.ACKNOWLEDGED, "acknowledged never moves back"
+
+
+@pytest.mark.requirement("DC-22", "DC-16")
+def test_a_poison_record_of_a_healthy_aggregate(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.start("w0")
+    healthy = world.relay.emit(A)
+    poison = world.relay.emit(A, expiresat="soon")
+    behind = world.relay.emit(A)
+    neighbour = world.relay.emit("subject/2")
+    at_rest(world)
+
+    assert [state(world, order) for order in (healthy, poison, neighbour)] == ["acknowledged", "failed", "acknowledged"]
+    found = row(world, behind)
+    assert found is not None
+    assert (found["state"], found["blocks"]) == ("queued", True), "visibly open behind it"
+    (letter,) = world.laws.letters.values()
+    assert letter["delivery_id"] == poison.delivery_id("crm")
+
+
+@pytest.mark.requirement("DC-23")
+def test_an_owner_is_frozen_between_flush_and_commit(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, strikes={("w0", "flushed", 2): 20.0})
+    world.start("w0")
+    orders = [world.relay.emit(A) for _ in range(3)]
+    reached(world, lambda: world.processes["w0"].loop.is_frozen)
+    flushed = len(done(world))
+    world.start("w1")
+    reached(world, lambda: all(state(world, order) == State.ACKNOWLEDGED for order in orders), 19.0)
+    published = len(world.broker.published)
+    reached(world, lambda: not world.processes["w0"].loop.is_frozen, 20.0)
+    world.timeline.run_for(2.0)
+
+    assert flushed > 0
+    assert len(world.broker.published) == published, "what it had flushed does not land"
+    at_rest(world)
+    assert done(world) == [1, 2, 3]
+
+
+@pytest.mark.requirement("DC-23")
+def test_an_owner_frozen_before_it_writes_a_row_writes_none_when_it_wakes_up(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, hot_attempts=0, strikes={("w0", "before_row", 1): 8.0})
+    world.start("w0")
+    order = world.relay.emit(A)
+    world.script(order, Fate.BUSY)
+    reached(world, lambda: world.processes["w0"].loop.is_frozen)
+    world.start("w1")
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED, 7.5)
+    world.timeline.run_for(3.0)
+
+    assert row(world, order) is None
+    at_rest(world)
+
+
+@pytest.mark.requirement("DC-23")
+def test_a_frozen_holder_of_the_owners_row_does_not_block_the_next(make_world: MakeWorld) -> None:
+    world = make_world(workers=2)
+    world.start("w0")
+    order = world.relay.emit(A)
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED)
+    world.processes["w0"].kill()
+    world.database.hold_share((TENANT, "crm", 0))
+    world.start("w1")
+    later = world.relay.emit(A)
+    reached(world, lambda: state(world, later) == State.ACKNOWLEDGED, 8.0)
+    at_rest(world)
+
+
+@pytest.mark.requirement("DC-23")
+def test_a_kept_and_a_lost_partition_in_one_batch(make_world: MakeWorld) -> None:
+    def slow_down() -> None:
+        world.network.broker_s = lambda: 4.0  # type: ignore[method-assign] # for the transaction under way
+        world.timeline.after(0.001, setattr, world.network, "broker_s", lambda: 0.002)
+
+    world = make_world(workers=2, partitions=2, strikes={("w0", "flushed", 3): slow_down})
+    world.start("w0")
+    reached(world, lambda: len(_taken(world, "w0")) == 2)
+    orders = [world.relay.emit(f"subject/{number}") for number in range(6)]
+    assert {order.partition for order in orders} == {0, 1}
+    reached(world, lambda: ("w0", "flushed") in world.workers.passages and world.workers.passages["w0", "flushed"] == 3)
+    kept = _taken(world, "w0")
+    world.start("w1")
+    at_rest(world)
+
+    (left,) = _taken(world, "w0").items()
+    assert left[1] is kept[left[0]], "the kept partition has the owner it had"
+    assert any("refuses waybill.w0" in line for line in world.trace.lines()), "the lost one was refused"
+    assert len(done(world)) == 6
+
+
+@pytest.mark.requirement("DC-22", "RS-3")
+def test_while_the_database_is_away_happy_lanes_go_on_and_the_others_wait(make_world: MakeWorld) -> None:
+    world = make_world(hot_attempts=0)
+    world.start("w0")
+    reached(world, lambda: len(_taken(world, "w0")) == 1)
+    world.network.weather = world.network.weather.with_database_away()
+    sick = world.relay.emit(A)
+    world.script(sick, Fate.BUSY)
+    behind, healthy = world.relay.emit(A), world.relay.emit("subject/2")
+    reached(world, lambda: state(world, healthy) == State.ACKNOWLEDGED)
+    world.timeline.run_for(2.0)
+
+    assert (state(world, sick), state(world, behind), row(world, sick)) == ("unsaid", "unsaid", None)
+    assert world.laws.attempts == 2, "its follower waits"
+    at_rest(world)
+    assert state(world, behind) == State.ACKNOWLEDGED
+
+
+@pytest.mark.requirement("DC-23")
+def test_a_partition_given_back_while_it_is_taken_does_not_shut_out_its_next_owner(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, partitions=2)
+    world.start("w0")
+    reached(world, lambda: len(world.groups.members()) == 1)
+    world.network.database_s = lambda: 0.6  # type: ignore[method-assign] # its new epochs travel for long
+    reached(world, lambda: sum("looks at" in line for line in world.trace.lines()) == 2)
+    world.timeline.run_for(0.01)
+    world.network.database_s = lambda: 0.002  # type: ignore[method-assign] # and its neighbour's do not
+    world.start("w1")
+    orders = [world.relay.emit(f"subject/{number}") for number in range(6)]
+    reached(world, lambda: all(state(world, order) == State.ACKNOWLEDGED for order in orders), 20.0)
+    at_rest(world)
+
+    for name in world.processes:
+        for partition, actor in _taken(world, name).items():
+            assert world.database.is_newest((TENANT, "crm", partition), actor.owned.epoch), f"{name} is shut out"
+
+
+def _taken(world: World, name: str) -> dict[int, PartitionActor]:
+    worker = world.processes[name].worker
+    groups = [] if worker is None else list(worker.groups.values())
+    return {actor.partition: actor for group in groups for actor in group.actors.values() if actor.is_taken}
