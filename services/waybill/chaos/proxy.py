@@ -47,6 +47,10 @@ class Notes:
         }
         return self._count
 
+    def senders(self) -> list[int]:
+        """Return the ports of senders with an exchange under way."""
+        return sorted({entry["port"] for entry in self._open.values()})
+
     def end(self, number: int) -> None:
         """Note that an answer is out, or that its sender is gone; too late when the book is closed."""
         if (entry := self._open.pop(number, None)) is not None:
@@ -71,9 +75,15 @@ class Proxy:
         self._port, self._shares = given["port"], given["shares"]
         self._times: dict[tuple[str, str, int], int] = {}
         self._late: set[asyncio.Task[bytes]] = set()
+        #: Connections to the listener that wait for their next request.
+        self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def handle(self, request: Request, client: Client) -> bool:
-        """Carry one request; False hangs up."""
+        """Carry one request; False hangs up. One without a body asks who has a request under way."""
+        if not request.body:
+            told = json.dumps(self._notes.senders()).encode()
+            client.writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(told), told))
+            return True
         time_no = self._times[request.place] = self._times.get(request.place, 0) + 1
         mischief = mischief_for(self._seed, _SIDE, self._shares, request.place, time_no)
         number = self._notes.begin(request, client.port, mischief)
@@ -115,14 +125,15 @@ class Proxy:
         """Pass a request on after a pause and return the answer; empty when the listener sent no whole one."""
         if pause_s:
             await asyncio.sleep(pause_s)
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._idle.pop() if self._idle else await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(request.head + request.body)
-            return await read_answer(reader)
+            answer = await read_answer(reader)
         except _BROKEN:
-            return b""
-        finally:
             writer.close()
+            return b""
+        self._idle.append((reader, writer))
+        return answer
 
 
 async def _pass_on(answer: bytes, client: Client, drips_s: float) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from urllib.request import urlopen
 
 import psutil
 
@@ -117,13 +118,19 @@ class Strikers:
     # Workers
 
     def _victim(self, strike: Strike) -> tuple[Program, list[int], float]:
-        """Return a worker that is at work, its ports and the time; one that does not get to work is hit as it is."""
+        """Return a worker with a request under way, its ports and the time; one that sends nothing is hit as it is."""
         worker = self._workers[int(strike.victim * len(self._workers))]
         deadline = self._clock.monotonic() + AT_WORK_WITHIN_S
-        while not (ports := worker.ports_to(self._ports)) and self._clock.monotonic() < deadline:
-            if self._stop.wait(0.2):
-                break
-        return worker, ports, self._log.now()
+        while True:
+            ports = worker.ports_to(self._ports)
+            if self._senders().intersection(ports) or self._clock.monotonic() > deadline or self._stop.wait(0.05):
+                return worker, ports, self._log.now()
+
+    def _senders(self) -> set[int]:
+        """Return the ports from which a request is under way, as the proxy has it."""
+        with suppress(OSError, ValueError), urlopen(f"http://127.0.0.1:{min(self._ports)}/", timeout=5) as answer:
+            return set(json.load(answer))
+        return set()
 
     def _kill_worker(self, strike: Strike) -> None:
         worker, ports, at = self._victim(strike)

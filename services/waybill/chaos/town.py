@@ -17,14 +17,14 @@ __all__ = ["AGGREGATE_TYPE", "PARTITIONS", "TENANT", "TOWN", "Place", "command_t
 TENANT: Final = "chaos"
 OUTBOX: Final = "chaos-app"
 AGGREGATE_TYPE: Final = "thing"
-PARTITIONS: Final = 6
+PARTITIONS: Final = 3
 #: Where processors are scarce, requests wait for them rather than for the listener: many at a time catch up sooner.
 CONCURRENCY: Final = 256
 #: Commands of the first kind go to every destination, those of the second to the first destination alone, so that
 #: sequences differ between destinations.
 KINDS: Final = ("thing.change", "thing.note")
 #: One command in so many is of the first kind.
-CHANGES: Final = 4
+CHANGES: Final = 8
 
 #: How many requests in a thousand each mischief hits. What fails holds its aggregate, and what comes meanwhile goes
 #: the long way too: a few in a hundred keep hundreds of aggregates there.

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -130,9 +131,17 @@ def test_an_exchange_still_under_way_at_the_end_is_noted_without_an_end(tmp_path
         for url in urls.values():
             asyncio.run(offer(url, wait_s=IMPATIENT_S))
 
+            assert asked(url), "who sends is known while it lasts"
+
     ends = [each["until"] for each in lines(tmp_path / "exchanges.jsonl")]
     assert len(ends) == DELIVERIES
     assert None in ends
+
+
+def asked(url: str) -> list[int]:
+    with urlopen(url, timeout=20) as answer:
+        found: list[int] = json.load(answer)
+    return found
 
 
 def _acted(folder: Path) -> dict[Mischief, int]:
