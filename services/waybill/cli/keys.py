@@ -131,6 +131,20 @@ def _sealing(text: str) -> Algorithm:
     return Algorithm(text)
 
 
+def _seal(
+    place: tuple[Path, Tenant],
+    algorithm: str,
+    make: Callable[[Path, Tenant, datetime, Algorithm], object],
+    done: str,
+    as_json: bool,
+) -> None:
+    """Make or add a sealing key and show what there is now."""
+    folder, tenant = place
+    kind, path = _sealing(algorithm), sealing_path(folder, tenant)
+    is_changed = _act(lambda: make(folder, tenant, SystemClock().now(), kind), f"{done} a sealing key for {tenant}")
+    _show(tenant, read_keys(path), {"sealing": path}, is_changed, as_json)
+
+
 @app.command(name="seal-new")
 def seal_new(
     tenant: TenantOption,
@@ -139,10 +153,7 @@ def seal_new(
     as_json: JsonFlag = False,
 ) -> None:
     """Make the first sealing key of a tenant; what is there stays."""
-    folder, name = _place(tenant, keys_dir)
-    kind = _sealing(algorithm)
-    is_changed = _act(lambda: ensure_sealing(folder, name, SystemClock().now(), kind), f"made a sealing key for {name}")
-    _show(name, read_keys(sealing_path(folder, name)), {"sealing": sealing_path(folder, name)}, is_changed, as_json)
+    _seal(_place(tenant, keys_dir), algorithm, ensure_sealing, "made", as_json)
 
 
 @app.command(name="seal-rotate")
@@ -153,7 +164,4 @@ def seal_rotate(
     as_json: JsonFlag = False,
 ) -> None:
     """Add a sealing key that seals from now on; the ones before it only open what they sealed."""
-    folder, name = _place(tenant, keys_dir)
-    kind = _sealing(algorithm)
-    _act(lambda: rotate_sealing(folder, name, SystemClock().now(), kind), f"added a sealing key for {name}")
-    _show(name, read_keys(sealing_path(folder, name)), {"sealing": sealing_path(folder, name)}, True, as_json)
+    _seal(_place(tenant, keys_dir), algorithm, rotate_sealing, "added", as_json)
