@@ -8,6 +8,7 @@ not do: let an offset pass a record that is neither settled, stored nor another'
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Final
 
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
@@ -20,10 +21,13 @@ from waybill.delivery.store import Owned
 from waybill.delivery.takeover import LeftOver, Sweeper, find_position, publish_left_over, read_rows
 from waybill.infra.kafka import OffsetMove, Record
 from waybill.infra.log import get_logger
+from waybill.kernel.errors import TransientError
 from waybill.kernel.ids import DestinationName
 
 __all__ = ["Claimed", "PartitionActor"]
 
+#: How long the brokers may take to say whose a partition is.
+_CONFIRM_S: Final = 5.0
 #: A record of ours with the aggregate and sequence it takes here, and all its sequences.
 Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
 
@@ -116,12 +120,14 @@ class PartitionActor:
         """
         desk = self._desk
         position = await find_position(desk, self._topics.commands, self.partition)
+        self.lanes = PartitionLanes(position[0], desk.limits)
+        self._committed = position[0]
+        if self._given.is_doubted and not await desk.committer.carried(self, _CONFIRM_S):
+            raise TransientError("the brokers do not say that it is ours")
         left = None if self.is_closing else await read_rows(desk, self.owned)
         if left is None or self.is_closing:
             return None
         self._known = {_hash(str(key)) for key in left.known}
-        self.lanes = PartitionLanes(position[0], desk.limits)
-        self._committed = position[0]
         await publish_left_over(desk, self, self.settler)
         return position, left
 

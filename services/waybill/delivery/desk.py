@@ -27,6 +27,8 @@ class Given:
     epoch: uuid.UUID
     #: Boot-time seconds.
     assigned_at: float
+    #: An owner before was refused: the brokers are asked before anybody is shut out.
+    is_doubted: bool = False
 
 
 class Owner(Fenced, Protocol):

@@ -23,7 +23,7 @@ from waybill.delivery.senders import Senders
 from waybill.delivery.takeover import NotTakenError
 from waybill.infra.kafka import GroupReader, Listener, Record
 from waybill.infra.log import get_logger, is_debug
-from waybill.kernel.errors import ContractError, TransientError
+from waybill.kernel.errors import ContractError, FencedError, TransientError
 
 __all__ = ["DestinationGroup", "GroupSettings"]
 
@@ -62,6 +62,8 @@ class DestinationGroup:
         self._settings = settings
         self._claim = Claim(target.name)
         self._takers: set[asyncio.Task[None]] = set()
+        #: Partitions of which we were told that they are somebody else's.
+        self._doubted: set[int] = set()
         self._log = get_logger("delivery").bind(tenant=self.tenant, destination=target.name)
         strand = settings.clients.strand(f"reader {self.name}")
         self._reader = ReaderThread(self._make_reader, self, self.name, strand)
@@ -103,7 +105,9 @@ class DestinationGroup:
             group_metadata=group_metadata,
             epoch=uuid.uuid4(),
             assigned_at=self.tools.clock.monotonic(),
+            is_doubted=partition in self._doubted,
         )
+        self._doubted.discard(partition)
         return PartitionActor(self, given)
 
     def select(self, records: Sequence[Record]) -> list[tuple[int, Sequence[Any], int]]:
@@ -164,6 +168,9 @@ class DestinationGroup:
                 self._log.info("partition.waiting", partition=actor.partition, reason=str(error))
                 await asyncio.sleep(_RETAKE_S[min(failures, len(_RETAKE_S) - 1)])
                 failures += 1
+            except FencedError:  # somebody took it meanwhile: whose it is the brokers say
+                actor.refused()
+                return
             except (NotTakenError, ContractError) as error:
                 self.problem = str(error)
                 self._log.error("partition.not_taken", partition=actor.partition, reason=str(error))
@@ -213,6 +220,7 @@ class DestinationGroup:
     def lost(self, owner: Owner) -> None:
         """Take a partition again that the broker says is another's while the assignment still holds it."""
         if self.actors.get(owner.partition) is owner:
+            self._doubted.add(owner.partition)
             self._reader.tell(lambda reader: self._reader.reassign(owner.partition, reader))
 
 

@@ -92,6 +92,8 @@ class SimLoop(_Loop):  # type: ignore[misc] # Any is meant
 
     def abandon(self) -> None:
         """Unwind what a killed process left, without letting it act."""
+        if self._handler is not None:  # so that it does not try to drain
+            self._handler(self, {"message": "killed", "exception": ProcessEnded()})
         self.is_dead = True
         self._ready.clear()
         self._timers.clear()

@@ -1,5 +1,6 @@
 """The histories the engine was designed against, each played on the worker itself."""
 
+import uuid
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -7,6 +8,7 @@ import pytest
 from fixtures.fix_simulator import at_rest, reached
 
 from waybill.contracts.states import State
+from waybill.delivery import store as sql
 from waybill.delivery.actor import PartitionActor
 from waybill.simulator.listener import Fate
 from waybill.simulator.orders import TENANT, Order
@@ -230,6 +232,30 @@ def test_a_partition_given_back_while_it_is_taken_does_not_shut_out_its_next_own
     for name in world.processes:
         for partition, actor in _taken(world, name).items():
             assert world.database.is_newest((TENANT, "crm", partition), actor.owned.epoch), f"{name} is shut out"
+
+
+@pytest.mark.requirement("DC-23")
+def test_an_owner_that_is_shut_out_while_it_takes_over_asks_the_brokers_and_takes_again(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, hot_attempts=0, strikes={("w0", "after_row", 1): None})
+    world.start("w0")
+    order = world.relay.emit(A)
+    world.script(order, Fate.BUSY)
+    reached(world, lambda: not world.processes["w0"].is_alive)
+    world.start("w1")
+    reached(world, lambda: any("w1 owns" in line for line in world.trace.lines()))
+    values = {
+        "tenant": TENANT,
+        "destination": "crm",
+        "partition": 0,
+        "epoch": uuid.UUID(int=1),
+        "owner": "w0",
+        "now": None,
+    }
+    world.database.execute(sql.TAKE, values, 0.0, lambda _: None)
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED, 20.0)
+    at_rest(world)
+
+    assert world.processes["w1"].life == 1, "being shut out ends no process"
 
 
 def _taken(world: World, name: str) -> dict[int, PartitionActor]:
