@@ -6,11 +6,14 @@ workers. Units are in the names; names are never reused or renamed.
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from waybill.contracts.command import DataForm
 from waybill.kernel.ids import DestinationName, Tenant
 
 __all__ = [
+    "HORIZON_MARGIN_S",
+    "MAX_TTL_S",
     "DestinationConfig",
     "FabricConfig",
     "OnUnsettled",
@@ -23,6 +26,11 @@ __all__ = [
     "TenantConfig",
     "Timeouts",
 ]
+
+#: Beyond a command's expiry: an attempt that began in time may still arrive, clocks differ, a frozen worker thaws.
+HORIZON_MARGIN_S: Final = 86_400.0
+#: A day less than the commands topic keeps records: one that is still due must still be there.
+MAX_TTL_S: Final = 29 * 86_400.0
 
 
 class Profile(StrEnum):
@@ -102,6 +110,11 @@ class DestinationConfig:
     concurrency: int = 64
     #: Shared secret for HMAC `v1` signatures beside Ed25519 `v1a`.
     hmac_secret: SecretRef | None = None
+
+    @property
+    def max_ttl_s(self) -> float:
+        """How long a command may live that this destination is to do once: what it remembers, less the margin (GW-8)."""
+        return min(max(self.dedup_retention_s - HORIZON_MARGIN_S, 0.0), MAX_TTL_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ def sync(connection: psycopg.Connection[Any], schema: str, settings: OutboxSetti
     """Make the outbox know exactly these settings of the tenant; idempotent, joins an open transaction.
 
     Raises:
-        RefusedError: `outbox_not_installed`; `outbox_is_another` (the tenant is served here under another outbox
+        RefusedError: `outbox_not_installed`; `outbox_outdated`; `outbox_is_another` (the tenant is served here under another outbox
             name, and a second name would change the source of its commands); `version_went_back`.
     """
     _check_installed(connection, schema)
@@ -39,6 +39,9 @@ def sync(connection: psycopg.Connection[Any], schema: str, settings: OutboxSetti
         ))  # fmt: skip
         _names(connection, schema, "aggregate_type", settings.tenant, settings.aggregate_types)
         _names(connection, schema, "destination", settings.tenant, settings.destinations)
+        for name in settings.destinations:
+            limit = settings.max_ttl_s.get(name)
+            _run(connection, schema, _UPDATE_LIMIT, (limit, settings.tenant, name, limit))
         kept = [item.command_type for item in settings.routes]
         _run(connection, schema, "DELETE FROM {schema}.route WHERE tenant = %s AND command_type <> ALL (%s)", (
             settings.tenant, kept,
@@ -51,7 +54,7 @@ def read(connection: psycopg.Connection[Any], schema: str, tenant: str) -> Outbo
     """Return what the outbox knows of a tenant, or None; `on_expiry` of its routes is not kept here.
 
     Raises:
-        RefusedError: `outbox_not_installed`.
+        RefusedError: `outbox_not_installed`; `outbox_outdated`.
     """
     _check_installed(connection, schema)
     head = _rows(
@@ -64,14 +67,16 @@ def read(connection: psycopg.Connection[Any], schema: str, tenant: str) -> Outbo
         return None
     source, version, limit = head[0]
     types = _rows(connection, schema, "SELECT name FROM {schema}.aggregate_type WHERE tenant = %s ORDER BY 1", tenant)
-    names = _rows(connection, schema, "SELECT name FROM {schema}.destination WHERE tenant = %s ORDER BY 1", tenant)
+    query = "SELECT name, max_ttl_s FROM {schema}.destination WHERE tenant = %s ORDER BY 1"
+    limits = {DestinationName(name): limit for name, limit in _rows(connection, schema, query, tenant)}
     return OutboxSettings(
         tenant=Tenant(tenant),
         source=source,
         config_version=version,
         max_payload_bytes=limit,
         aggregate_types=tuple(sorted(name for (name,) in types)),
-        destinations=tuple(sorted(DestinationName(name) for (name,) in names)),
+        destinations=tuple(sorted(limits)),
+        max_ttl_s={name: float(limit) for name, limit in limits.items() if limit is not None},
         routes=tuple(
             RouteConfig(
                 tenant=Tenant(tenant),
@@ -102,6 +107,10 @@ ON CONFLICT (name) DO UPDATE
 SET config_version = excluded.config_version, max_payload_bytes = excluded.max_payload_bytes
 WHERE (tenant.config_version, tenant.max_payload_bytes) IS DISTINCT FROM
     (excluded.config_version, excluded.max_payload_bytes)
+"""
+
+_UPDATE_LIMIT = """
+UPDATE {schema}.destination SET max_ttl_s = %s WHERE tenant = %s AND name = %s AND max_ttl_s IS DISTINCT FROM %s
 """
 
 _UPSERT_ROUTE = """
@@ -142,8 +151,18 @@ def _names(connection: psycopg.Connection[Any], schema: str, table: str, tenant:
 
 
 def _check_installed(connection: psycopg.Connection[Any], schema: str) -> None:
+    query = """
+        SELECT to_regclass(%(schema)s || '.outbox') IS NOT NULL, EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(schema)s || '.destination') AND attname = 'max_ttl_s')
+    """
     with connection.cursor(row_factory=tuple_row) as cursor:
-        found = cursor.execute("SELECT to_regclass(%s) IS NOT NULL", (f"{identifier(schema)}.outbox",)).fetchone()
+        found = cursor.execute(query, {"schema": identifier(schema)}).fetchone()
+    if found is not None and found[0] and not found[1]:
+        raise RefusedError(
+            f"the outbox in schema {schema} is older than this version: run `waybill outbox install --dsn … "
+            f"--schema {schema}`, or the newer migrations that `waybill outbox sql` prints",
+            rule="outbox_outdated",
+        )
     if found is None or not found[0]:
         raise RefusedError(
             f"there is no outbox in schema {schema}: run `waybill outbox install --dsn … --schema {schema}`",

@@ -111,6 +111,15 @@ def test_a_database_without_an_outbox_is_named(owner: psycopg.Connection[Any]):
         assert caught.value.rule == "outbox_not_installed"
 
 
+def test_an_outbox_of_an_older_version_is_named(outbox: OutboxDatabase, owner: psycopg.Connection[Any]):
+    with owner.transaction(force_rollback=True):
+        owner.execute("ALTER TABLE waybill.destination DROP COLUMN max_ttl_s")
+        with pytest.raises(RefusedError) as caught:
+            sync(owner, "waybill", outbox_settings(outbox.tenant))
+
+    assert caught.value.rule == "outbox_outdated"
+
+
 def test_a_removed_tenant_emits_nothing_and_its_issued_commands_stay(
     outbox: OutboxDatabase, owner: psycopg.Connection[Any]
 ):

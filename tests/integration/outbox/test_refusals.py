@@ -55,6 +55,9 @@ REFUSALS: dict[str, tuple[Rule, dict[str, Any]]] = {
     "form the route does not permit": (Rule.FORM_NOT_PERMITTED, {"command_type": "subject.hold"}),
     "ttl of nothing": (Rule.TTL_OUT_OF_RANGE, {"ttl": timedelta(0)}),
     "ttl in the past": (Rule.TTL_OUT_OF_RANGE, {"ttl": timedelta(seconds=-1)}),
+    "ttl beyond what a destination of the route remembers": (Rule.TTL_OUT_OF_RANGE, {"ttl": timedelta(days=9)}),
+    "ttl beyond what a named destination remembers": (Rule.TTL_OUT_OF_RANGE, {
+        "destinations": ("erp",), "ttl": timedelta(days=8, seconds=1)}),
     "ttl of eleven years": (Rule.TTL_OUT_OF_RANGE, {"ttl": timedelta(days=4015)}),
     "JSON with a second value": (Rule.PAYLOAD_NOT_JSON, {"data": b'{"a":1}{"dataform":"clear"}'}),
     "JSON closed early, to add fields": (Rule.PAYLOAD_NOT_JSON, {"data": b'1,"tenant":"other"'}),
@@ -129,6 +132,20 @@ def test_a_refusal_names_its_rule_and_never_shows_the_data(
     shown = " ".join(str(part) for part in (error, below, below.diag.message_detail, below.diag.context))
     assert SECRET not in shown
     assert nothing_was_written(shared_outbox)
+
+
+@pytest.mark.requirement("GW-8")
+def test_a_ttl_is_measured_against_what_each_destination_remembers(shared_outbox: OutboxDatabase):
+    refused = refusal(shared_outbox, shared_outbox.tenant, draft(ttl=timedelta(days=9)))
+    with shared_outbox.connect() as connection:
+        taken = Outbox(connection, tenant=shared_outbox.tenant).emit_many(
+            [draft(destinations=("crm",), ttl=timedelta(days=29)), draft(ttl=timedelta(days=8))]
+        )
+        connection.rollback()
+
+    assert "destination erp" in str(refused)
+    assert "691200" in str(refused)
+    assert len(taken) == 2
 
 
 @pytest.mark.system

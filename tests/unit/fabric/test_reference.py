@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from waybill.catalog import load_topics
-from waybill.contracts.fabric import FabricConfig
+from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, FabricConfig
 from waybill.fabric import Step, parse
-from waybill.fabric.core.rules import HORIZON_MARGIN_S, MAX_TTL_S, RULES
+from waybill.fabric.core.rules import RULES
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -1,6 +1,7 @@
 """What of a tenant's configuration its outbox is to know."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -29,7 +30,20 @@ def test_an_outbox_knows_its_types_and_all_destinations_and_routes_of_its_tenant
     assert settings == OutboxSettings(
         tenant=ACME, source="waybill://acme/shop", config_version=7, max_payload_bytes=262_144,
         aggregate_types=("order", "subject"), destinations=(CRM, ERP), routes=(ERASE, HOLD),
+        max_ttl_s={CRM: 29 * 86_400.0, ERP: 29 * 86_400.0},
     )  # fmt: skip
+
+
+@pytest.mark.requirement("GW-8")
+@pytest.mark.parametrize(("kept_d", "most_d"), [(10, 9), (30, 29), (400, 29), (0.5, 0)])
+def test_a_destination_takes_commands_it_remembers_a_day_longer_and_the_topic_holds(kept_d: float, most_d: float):
+    short = DestinationConfig(
+        tenant=ACME, name=CRM, url="http://x", owner="o", dedup_retention_s=timedelta(days=kept_d).total_seconds()
+    )
+
+    settings = OutboxSettings.of(replace(TENANT, destinations=(short,), routes=()), SHOP, 7)
+
+    assert settings.max_ttl_s == {CRM: timedelta(days=most_d).total_seconds()}
 
 
 def test_the_first_phase_of_an_apply_leaves_new_routes_closed():

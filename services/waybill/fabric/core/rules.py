@@ -9,18 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from waybill.contracts.fabric import Profile
+from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, Profile
 from waybill.fabric.core.document import Listing, Node, Problem, Table
 from waybill.fabric.core.reading import Placed, Reading
 from waybill.fabric.core.units import format_duration, format_size
 
-__all__ = ["HORIZON_MARGIN_S", "RULES", "check", "find_secrets"]
+__all__ = ["RULES", "check", "find_secrets"]
 
-#: Beyond a command's expiry: an attempt that began in time may still arrive, clocks differ, a frozen worker thaws.
-HORIZON_MARGIN_S: Final = 86_400.0
 MAX_PAYLOAD_BYTES: Final = 512 * 1024
-#: A day less than the commands topic keeps records: one that is still due must still be there.
-MAX_TTL_S: Final = 29 * 86_400.0
 MAX_TOTAL_S: Final = 300.0
 MAX_CAP_S: Final = 86_400.0
 

@@ -27,7 +27,7 @@ class Rule(StrEnum):
     PAYLOAD_NOT_JSON = "payload_not_json"
     #: The route does not let data travel in this form.
     FORM_NOT_PERMITTED = "form_not_permitted"
-    #: Zero, negative, or above ten years.
+    #: Zero, negative, above ten years, or longer than a destination of the command remembers what it did (GW-8).
     TTL_OUT_OF_RANGE = "ttl_out_of_range"
     #: A field that becomes a header or attribute has a shape it may not have.
     MALFORMED_FIELD = "malformed_field"

@@ -5,8 +5,8 @@ does not exist yet. `apply` writes the settings twice: first with the routes tha
 destinations become known), and with the new ones when everything behind them waits for commands.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from waybill.contracts.fabric import OutboxConfig, RouteConfig, TenantConfig
@@ -36,6 +36,8 @@ class OutboxSettings:
     aggregate_types: tuple[str, ...]
     destinations: tuple[DestinationName, ...]
     routes: tuple[RouteConfig, ...]
+    #: The longest time to live each destination takes, in seconds; one that is missing here has no limit.
+    max_ttl_s: Mapping[DestinationName, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -71,5 +73,6 @@ class OutboxSettings:
             max_payload_bytes=outbox.max_payload_bytes,
             aggregate_types=tuple(sorted(outbox.aggregate_types)),
             destinations=tuple(sorted(known)),
+            max_ttl_s={destination.name: destination.max_ttl_s for destination in tenant.destinations},
             routes=tuple(sorted(chosen, key=lambda route: route.command_type)),
         )
