@@ -4,11 +4,10 @@ For trying things out and for scripts. An application emits inside the transacti
 (`waybill.outbox`) or the SQL function `emit`.
 """
 
-import re
 import sys
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import UUID
 
 import psycopg
@@ -20,23 +19,21 @@ from waybill.infra.clock import SystemClock
 from waybill.infra.postgres import connect
 from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.kernel.ids import CommandId, Tenant
+from waybill.kernel.units import parse_duration
 from waybill.outbox import CommandDraft, Emitted, Outbox
 
 __all__ = ["app"]
 
 app = typer.Typer(help="Put one command into an outbox.")
 
-_DURATION: Final = re.compile(r"^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$")
-_UNIT_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
-
 
 def _duration(text: str | None) -> timedelta | None:
     if text is None:
         return None
-    match = _DURATION.match(text)
-    if match is None:
-        raise ConfigError(f"--ttl {text}: expected a number of seconds, or one with ms, s, m, h or d, like 7d")
-    return timedelta(seconds=float(match[1]) * _UNIT_S[match[2]])
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError as error:
+        raise ConfigError(f"--ttl {text}: expected a whole number with ms, s, m, h or d, like 7d") from error
 
 
 def _data(text: str) -> bytes:

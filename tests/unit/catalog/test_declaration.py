@@ -3,7 +3,7 @@
 import pytest
 
 from waybill.catalog import load_topics
-from waybill.catalog.core.declaration import parse_duration_ms, parse_size_bytes, parse_topic
+from waybill.catalog.core.declaration import parse_topic
 from waybill.kernel.errors import ConfigError
 
 GOOD = """\
@@ -86,22 +86,19 @@ def test_a_file_that_is_no_mapping_is_refused(text: str) -> None:
         parse_topic(text, "topics/x.yaml")
 
 
-def test_units_are_exact() -> None:
-    assert [parse_duration_ms(text) for text in ("250ms", "10s", "5m", "12h", "30d", "3w")] == [
-        250,
-        10_000,
-        300_000,
-        43_200_000,
-        2_592_000_000,
-        None,
-    ]
-    assert [parse_size_bytes(text) for text in ("10B", "1KiB", "64MiB", "1GiB", "1MB")] == [
-        10,
-        1024,
-        64 << 20,
-        1 << 30,
-        None,
-    ]
+@pytest.mark.parametrize(
+    ("text", "ms", "size"),
+    [
+        ("[250ms]", 250, None),
+        ("[12h]", 43_200_000, None),
+        ("[1GiB]", None, 1 << 30),
+        ("[7d, 64MiB]", 604_800_000, 64 << 20),
+    ],
+)
+def test_retention_is_a_time_a_size_or_both(text: str, ms: int | None, size: int | None) -> None:
+    declared = parse_topic(GOOD.replace("[30d, 64MiB]", text), "topics/x.yaml")
+
+    assert (declared.retention_ms, declared.retention_bytes) == (ms, size)
 
 
 def test_the_shipped_files_are_read_and_commands_comes_first() -> None:

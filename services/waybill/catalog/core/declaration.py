@@ -5,25 +5,22 @@ file wants the whole list. Unknown and repeated fields are faults: a setting tha
 one that is refused.
 """
 
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
 
 from waybill.kernel.errors import ConfigError
+from waybill.kernel.units import parse_duration, parse_size
 
-__all__ = ["TENANT_COUNT", "TopicDeclaration", "parse_duration_ms", "parse_size_bytes", "parse_topic"]
+__all__ = ["TENANT_COUNT", "TopicDeclaration", "parse_topic"]
 
 #: The value of `partitions` that stands for the tenant's own count.
 TENANT_COUNT: Final = "tenant"
 _CLUSTER: Final = "cluster"
 _FOREVER: Final = "forever"
-_DURATION: Final = re.compile(r"^(\d+)(ms|s|m|h|d)$")
-_SIZE: Final = re.compile(r"^(\d+)(B|KiB|MiB|GiB)$")
-_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 #: Settings that have a field of their own.
 _FIELD_OF: Final = {
     "cleanup.policy": "cleanup",
@@ -69,18 +66,6 @@ class _Expected(Exception):  # noqa: N818 - never leaves this module: it carries
     def __init__(self, expectation: str, line: int | None = None) -> None:
         super().__init__(expectation)
         self.line = line
-
-
-def parse_duration_ms(text: str) -> int | None:
-    """Return milliseconds for `30d`, `12h`, `5m`, `10s`, `250ms`; None when it is not a duration."""
-    found = _DURATION.match(text)
-    return int(found[1]) * _MS[found[2]] if found else None
-
-
-def parse_size_bytes(text: str) -> int | None:
-    """Return bytes for `64MiB`, `1GiB`, `512KiB`, `100B`; None when it is not a size."""
-    found = _SIZE.match(text)
-    return int(found[1]) * _BYTES[found[2]] if found else None
 
 
 def parse_topic(text: str, file: str) -> TopicDeclaration:
@@ -172,8 +157,14 @@ def _retention(node: yaml.Node) -> tuple[int | None, int | None]:
     if bounds == (_FOREVER,):
         return None, None
     expectation = "expected `forever`, or a time such as 30d and/or a size such as 64MiB"
-    times = [ms for bound in bounds if (ms := parse_duration_ms(bound)) is not None]
-    sizes = [size for bound in bounds if (size := parse_size_bytes(bound)) is not None]
+    times: list[int] = []
+    sizes: list[int] = []
+    for bound in bounds:
+        try:
+            times.append(round(parse_duration(bound) * 1000))
+        except ValueError:
+            with suppress(ValueError):
+                sizes.append(parse_size(bound))
     if len(times) + len(sizes) != len(bounds) or len(times) > 1 or len(sizes) > 1:
         raise _Expected(expectation)
     if 0 in times or 0 in sizes:
@@ -182,10 +173,10 @@ def _retention(node: yaml.Node) -> tuple[int | None, int | None]:
 
 
 def _size(node: yaml.Node) -> int:
-    size = parse_size_bytes(_text(node))
-    if not size:
-        raise _Expected("expected a size above zero such as 1MiB")
-    return size
+    with suppress(ValueError):
+        if size := parse_size(_text(node)):
+            return size
+    raise _Expected("expected a size above zero such as 1MiB")
 
 
 def _settings(node: yaml.Node) -> dict[str, str]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, Profile
 from waybill.fabric.core.document import Listing, Node, Problem, Table
 from waybill.fabric.core.reading import Placed, Reading
-from waybill.fabric.core.units import format_duration, format_size
+from waybill.kernel.units import format_duration, format_size
 
 __all__ = ["RULES", "check", "find_secrets"]
 

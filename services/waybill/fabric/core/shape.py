@@ -25,8 +25,8 @@ from waybill.contracts.fabric import (
     TenantConfig,
     Timeouts,
 )
-from waybill.fabric.core.units import format_duration, format_size, parse_duration, parse_size
 from waybill.kernel.ids import AGGREGATE_TYPE_PATTERN, NAME_PATTERN
+from waybill.kernel.units import format_duration, format_size, parse_duration, parse_size
 
 __all__ = ["API_VERSION", "DESTINATION", "FABRIC", "OUTBOX", "ROUTE", "TENANT", "Field", "Kind", "Many", "Set", "Shape"]
 

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them in `fabric.yaml`: a whole number and a unit, nothing else.
+"""Durations and sizes as people write them in files and on the command line: a whole number and a unit, nothing else.
 
 Inside, a duration is seconds and a size is bytes. A number without a unit is refused: `30` once meant days to one
 reader and seconds to another. Formatting chooses the largest unit that divides exactly, so that reading back gives
@@ -13,10 +13,10 @@ __all__ = ["format_duration", "format_size", "parse_duration", "parse_size"]
 #: Unit → milliseconds, largest first.
 DURATION_UNITS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 #: Unit → bytes, largest first.
-SIZE_UNITS: Final = {"MiB": 1_048_576, "KiB": 1024, "B": 1}
+SIZE_UNITS: Final = {"GiB": 1_073_741_824, "MiB": 1_048_576, "KiB": 1024, "B": 1}
 
 _DURATION: Final = re.compile(r"([0-9]{1,12})(ms|s|m|h|d)")
-_SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB)")
+_SIZE: Final = re.compile(r"([0-9]{1,12})(B|KiB|MiB|GiB)")
 
 
 def parse_duration(text: str) -> float:
@@ -35,7 +35,7 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Read `512B`, `256KiB` or `1MiB` as bytes; ValueError for anything else."""
+    """Read `512B`, `256KiB`, `1MiB` or `2GiB` as bytes; ValueError for anything else."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise ValueError("not a size")
