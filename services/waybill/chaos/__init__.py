@@ -14,7 +14,9 @@ answers), what the proxy carried (`exchanges`), what was broken when (`faults`),
 - `core/verdict.py`, `books.py`: the judgement; can be repeated over the books of an old campaign.
 - `listener.py`, `proxy.py`, `wire.py`: programs of their own.
 - `town.py`, `site.py`, `producers.py`: who takes part. `programs.py`, `strikes.py`: what happens to them.
-- `campaign.py`: the order of things. Only processes that it or its stack started are ever ended, by their id.
+- `campaign.py`: the order of things; `running.py`, `rest.py`, `closing.py`: its parts.
+
+Only processes that a campaign or its stack started are ever ended, by their id.
 
 This file imports nothing, so that the programs stay independent.
 """

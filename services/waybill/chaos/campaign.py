@@ -1,55 +1,37 @@
 """One campaign, from a stack that may not be up to a verdict.
 
 The order: stack, database and keys, listener, proxy, apply, workers; then producers and strikes side by side; then
-healing, waiting for rest, closing the books, judging. Rest is waited for as long as there is progress: nothing is
-given up on because a machine is slow, and nothing waits for ever. Everything started is ended, whatever happens.
+healing, waiting for rest, closing the books, judging. Everything started is ended, whatever happens.
 """
 
 import json
 import secrets
-import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from waybill import devstack
 from waybill.chaos.books import read_books
-from waybill.chaos.closing import Standing, close_books, stand
+from waybill.chaos.closing import close_books, stand
 from waybill.chaos.core.schedule import StrikeKind
 from waybill.chaos.core.verdict import Verdict, judge
 from waybill.chaos.producers import Producers
 from waybill.chaos.programs import WAYBILL, Program, WitnessProgram
-from waybill.chaos.site import CONNECTOR, Site, Tell, apply, make_site, open_stack
+from waybill.chaos.rest import await_rest, heal, mend_relay
+from waybill.chaos.running import Options, Running
+from waybill.chaos.site import Site, Tell, apply, make_site, open_stack
 from waybill.chaos.strikes import FaultLog, Strikers, Targets
 from waybill.chaos.town import AGGREGATE_TYPE, TENANT, TOWN
-from waybill.devstack import Wanted
 from waybill.infra.clock import SystemClock
-from waybill.infra.connect_api import ConnectApi
-from waybill.kernel.errors import FabricError
 
 __all__ = ["Options", "Report", "judge_again", "run_campaign"]
 
 WORKERS: Final = 2
-LOOK_S: Final = 1.0
-#: A campaign that stands still for so long, in seconds, is at its end, whatever is left.
-STILL_S: Final = 45.0
+WARM_UP_S: Final = 60.0
 #: Attempts that kills and freezes of a campaign must have found under way, at least.
 HITS: Final = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What was asked for."""
-
-    minutes: float = 2.0
-    seed: int = 1
-    commands: int = 20_000
-    aggregates: int = 600
-    brokers: int | None = None
-    #: Leave the stack up although it was started for this.
-    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,31 +51,6 @@ class Report:
     heal_s: float
 
 
-@dataclass(slots=True, kw_only=True)
-class _Running:
-    """What one campaign has going."""
-
-    site: Site
-    options: Options
-    tell: Tell
-    witnesses: Sequence[WitnessProgram]
-    workers: Sequence[Program]
-    guest: Program
-    #: Where workers send to.
-    ports: Collection[int]
-    begins: Standing
-    clock: SystemClock = field(default_factory=SystemClock)
-    pause: threading.Event = field(default_factory=threading.Event)
-    ended: list[str] = field(default_factory=list)
-
-    def supervise(self) -> None:
-        """Start again what ended by itself, and remember it."""
-        for program in (*self.workers, self.guest):
-            if (code := program.revive()) is not None:
-                self.ended.append(f"{program.title} ended with exit code {code}")
-                self.tell(f"{self.ended[-1]}; it was started again")
-
-
 def run_campaign(options: Options, tell: Tell) -> Report:
     """Run one campaign.
 
@@ -110,8 +67,8 @@ def run_campaign(options: Options, tell: Tell) -> Report:
         under_fire = clock.monotonic()
         interrupted = _under_fire(running)
         healing = clock.monotonic()
-        _heal(running)
-        _await_rest(running)
+        heal(running)
+        await_rest(running)
         _close(running)
         return Report(
             verdict=judge(read_books(running.site.folder)),
@@ -139,7 +96,7 @@ def _take_down(name: str, tell: Tell) -> None:
 # Before
 
 
-def _set_up(undo: ExitStack, site: Site, options: Options, tell: Tell) -> _Running:
+def _set_up(undo: ExitStack, site: Site, options: Options, tell: Tell) -> Running:
     folder = site.folder
     listener = undo.enter_context(WitnessProgram("listener", _listener_settings(folder, options.seed), folder))
     ports = listener.listening()
@@ -154,7 +111,7 @@ def _set_up(undo: ExitStack, site: Site, options: Options, tell: Tell) -> _Runni
     begins = stand(site.stack.kafka)
     for worker in workers:
         worker.start()
-    return _Running(
+    return Running(
         site=site,
         options=options,
         tell=tell,
@@ -163,6 +120,7 @@ def _set_up(undo: ExitStack, site: Site, options: Options, tell: Tell) -> _Runni
         guest=guest,
         ports=frozenset(ways.values()),
         begins=begins,
+        log=FaultLog(folder / "faults.jsonl", SystemClock()),
     )
 
 
@@ -196,7 +154,7 @@ def _ask_to_leave(programs: Sequence[Program]) -> None:
 # Under fire
 
 
-def _under_fire(running: _Running) -> int:
+def _under_fire(running: Running) -> int:
     """Emit and strike until both are done; return how many transactions were interrupted."""
     options, seconds = running.options, running.options.minutes * 60
     producers = Producers(
@@ -206,73 +164,39 @@ def _under_fire(running: _Running) -> int:
         aggregates=options.aggregates,
         pace_per_s=options.commands / seconds * 1.02,
     )
-    log = FaultLog(running.site.folder / "faults.jsonl", running.clock)
-    targets = Targets(stack=running.site.stack, workers=running.workers, guest=running.guest, ports=running.ports)
-    strikers = Strikers(targets, log, running.tell)
-    running.tell(f"{options.commands} commands over {seconds:.0f} s to {len(TOWN)} destinations; striking begins")
+    targets = Targets(
+        stack=running.site.stack,
+        workers=running.workers,
+        guest=running.guest,
+        ports=running.ports,
+        mend=lambda: mend_relay(running),
+    )
+    strikers = Strikers(targets, running.log, running.tell)
+    running.tell(f"{options.commands} commands over {seconds:.0f} s to {len(TOWN)} destinations")
     try:
+        _warm_up(running)
         strikers.start(options.seed, seconds)
         while not (strikers.are_done() and producers.committed >= options.commands):
-            running.pause.wait(LOOK_S)
-            running.supervise()
+            running.look()
             producers.check()
     finally:
         strikers.close()
         producers.close()
-    running.tell(f"{producers.committed} commands committed, {log.count} strikes; healing")
+    running.tell(f"{producers.committed} commands committed, {running.log.count} strikes; healing")
     return producers.interrupted
+
+
+def _warm_up(running: Running) -> None:
+    """Wait until the first delivery is there, so that strikes hit work; not for ever."""
+    deadline = running.clock.monotonic() + WARM_UP_S
+    while not running.ledger.stat().st_size and running.clock.monotonic() < deadline:
+        running.look()
 
 
 # After
 
 
-def _heal(running: _Running) -> None:
-    """Start what is not running; restart a connector task that gave up."""
-    for worker in running.workers:
-        worker.thaw()
-    devstack.up(Wanted(name=running.site.stack.name))
-    for worker in running.workers:
-        worker.start()
-    _mend_connector(running)
-
-
-def _mend_connector(running: _Running) -> None:
-    api = ConnectApi(running.site.stack.connect_url, running.clock)
-    try:
-        status = api.status(CONNECTOR)
-        if status is not None and any(task.state == "FAILED" for task in status.tasks):
-            running.tell(f"a task of {CONNECTOR} failed and is restarted: {status.tasks[0].trace}")
-            running.ended.append(f"a task of {CONNECTOR} failed")
-            api.restart(CONNECTOR)
-    except FabricError as error:
-        running.tell(f"Connect cannot be asked: {error}")
-
-
-def _await_rest(running: _Running) -> None:
-    """Wait until every promise has ended, or nothing has moved for long."""
-    ledger = running.site.folder / "ledger.jsonl"
-    moved_at, size, last = running.clock.monotonic(), -1, None
-    while running.clock.monotonic() - moved_at < STILL_S:
-        running.supervise()
-        now = ledger.stat().st_size
-        if now == size:  # a look at everything costs seconds: only when nothing arrives
-            left = close_books(running.site, running.begins)
-            if not left:
-                running.tell("at rest: every promise has ended")
-                return
-            if left != last:
-                moved_at = running.clock.monotonic()
-                running.tell(f"{left} promises have not ended")
-                _mend_connector(running)
-            last = left
-        else:
-            moved_at = running.clock.monotonic()
-        size = now
-        running.pause.wait(LOOK_S)
-    running.tell(f"nothing moves and {last} promises have not ended")
-
-
-def _close(running: _Running) -> None:
+def _close(running: Running) -> None:
     """Let workers leave in order, then witnesses, then write down how everything stands."""
     _ask_to_leave((*running.workers, running.guest))
     for program in (*running.workers, running.guest, *running.witnesses):
@@ -281,7 +205,7 @@ def _close(running: _Running) -> None:
     (running.site.folder / "campaign.json").write_text(json.dumps(_campaign(running), indent=2))
 
 
-def _campaign(running: _Running) -> Mapping[str, Any]:
+def _campaign(running: Running) -> Mapping[str, Any]:
     options = running.options
     mischief = {kind for place in TOWN for kind in (*place.listener, *place.proxy)}
     return {

@@ -27,8 +27,9 @@ from waybill.kernel.clock import Clock
 __all__ = ["FaultLog", "Strikers", "Targets"]
 
 GONE_WITHIN_S: Final = 20.0
-#: A kill that finds nothing under way teaches little: it waits so long for its victim to send.
-AT_WORK_WITHIN_S: Final = 15.0
+#: A kill that finds nothing under way teaches little: it waits so long for its victim to send. A freeze waits less, so
+#: that workers are struck while a service is away too.
+AT_WORK_WITHIN_S: Final = {StrikeKind.WORKER_KILL: 60.0, StrikeKind.WORKER_FREEZE: 5.0}
 
 
 class FaultLog:
@@ -63,6 +64,8 @@ class Targets:
     guest: Program
     #: Where workers send to.
     ports: Collection[int]
+    #: Starts connector tasks again that gave up, as a supervisor does; called when a service is back.
+    mend: Callable[[], None]
 
 
 class Strikers:
@@ -70,7 +73,7 @@ class Strikers:
 
     def __init__(self, targets: Targets, log: FaultLog, tell: Callable[[str], None]) -> None:
         self._stack, self._workers, self._guest = targets.stack, targets.workers, targets.guest
-        self._ports, self._log, self._tell = targets.ports, log, tell
+        self._ports, self._mend, self._log, self._tell = targets.ports, targets.mend, log, tell
         self._clock = SystemClock()
         self._stop = threading.Event()
         self._failed: BaseException | None = None
@@ -120,7 +123,7 @@ class Strikers:
     def _victim(self, strike: Strike) -> tuple[Program, list[int], float]:
         """Return a worker with a request under way, its ports and the time; one that sends nothing is hit as it is."""
         worker = self._workers[int(strike.victim * len(self._workers))]
-        deadline = self._clock.monotonic() + AT_WORK_WITHIN_S
+        deadline = self._clock.monotonic() + AT_WORK_WITHIN_S[strike.kind]
         while True:
             ports = worker.ports_to(self._ports)
             if self._senders().intersection(ports) or self._clock.monotonic() > deadline or self._stop.wait(0.05):
@@ -183,3 +186,4 @@ class Strikers:
         self._tell(f"{service} is back after {self._log.now() - at:.0f} s")
         if process is not None:
             self._log.note(strike.kind, service, at)
+        self._mend()

@@ -139,6 +139,10 @@ DOCTORED: Mapping[str, tuple[Callable[[Books], Books], Mapping[str, object]]] = 
         lambda b: replace(b, states={**b.states, "durable-2": "ambiguous", "durable-3": "ambiguous"}),
         {"ambiguous": 2},
     ),
+    "a worker that ended by itself": (
+        lambda b: replace(b, faults=[*b.faults, Fault(kind="worker_crash", target="worker-0", at=150.0)]),
+        {"crashes": 1, "faults": {"worker_crash": 1, "worker_freeze": 1, "worker_kill": 1}},
+    ),
     "a worker that was never killed": (
         no_kill, {"faults": {"worker_freeze": 1}, "hit_in_flight": 0, "ambiguous_allowed": 0},
     ),

@@ -16,7 +16,7 @@ from typing import Final
 
 from waybill.chaos.core.mischief import Mischief
 
-__all__ = ["Arrival", "Books", "Demands", "Destination", "Exchange", "Fault", "Promised", "Verdict", "judge"]
+__all__ = ["CRASH", "Arrival", "Books", "Demands", "Destination", "Exchange", "Fault", "Promised", "Verdict", "judge"]
 
 #: Deliveries named for each broken promise, at most.
 NAMED: Final = 5
@@ -33,6 +33,8 @@ RETRIES_BLINDLY: Final = frozenset({"durable_idempotent"})
 #: What a strike on a worker is called, and the two that can leave an attempt nobody knows about.
 HITS: Final = frozenset({"worker_kill", "worker_freeze"})
 FREEZE: Final = "worker_freeze"
+#: A worker that ended without being struck, other than for want of what it needs to start.
+CRASH: Final = "worker_crash"
 #: After these the sender cannot know whether the listener acted.
 MAY_HAVE_ACTED: Final = frozenset(
     {
@@ -171,6 +173,8 @@ class Verdict:
     #: How many may be: attempts in flight at the kills, and lost answers where nothing is repeated blindly.
     ambiguous_allowed: int
     parked: int
+    #: Workers that ended by themselves, other than for want of what they need to start.
+    crashes: int
     #: By kind: strikes, and mischief of listeners and proxy.
     faults: Mapping[str, int]
     #: Attempts under way at kills and freezes of their worker.
@@ -229,9 +233,10 @@ def judge(books: Books) -> Verdict:
         ambiguous=len(found.ambiguous),
         ambiguous_allowed=allowed,
         parked=len(found.parked),
+        crashes=faults[CRASH],
         faults=dict(sorted(faults.items())),
         hit_in_flight=len(hits),
-        reasons=(*_broken(found, allowed), *_too_little(books, faults, len(hits), aggregates)),
+        reasons=(*_broken(found, allowed), *_crashed(books), *_too_little(books, faults, len(hits), aggregates)),
     )
 
 
@@ -250,6 +255,12 @@ def _broken(found: _Found, allowed: int) -> Iterable[str]:
             yield f"{len(named)} {what}: {', '.join(named[:NAMED])}"
     if len(found.ambiguous) > allowed:
         yield f"{len(found.ambiguous)} ambiguous, {allowed} can be: {', '.join(found.ambiguous[:NAMED])}"
+
+
+def _crashed(books: Books) -> Iterable[str]:
+    for fault in books.faults:
+        if fault.kind == CRASH:
+            yield f"{fault.target} ended by itself: its log says why"
 
 
 def _too_little(books: Books, faults: Mapping[str, int], hits: int, aggregates: int) -> Iterable[str]:

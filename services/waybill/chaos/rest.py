@@ -1,0 +1,65 @@
+"""Healing after a campaign, and waiting for rest.
+
+Rest is waited for as long as there is progress: nothing is given up on because a machine is slow, and nothing waits
+for ever.
+"""
+
+from typing import Final
+
+from waybill import devstack
+from waybill.chaos.closing import close_books
+from waybill.chaos.running import Running
+from waybill.chaos.site import CONNECTOR
+from waybill.devstack import Wanted
+from waybill.infra.connect_api import ConnectApi
+from waybill.kernel.errors import FabricError
+
+__all__ = ["await_rest", "heal", "mend_relay"]
+
+#: A campaign that stands still for so long, in seconds, is at its end, whatever is left.
+STILL_S: Final = 45.0
+
+
+def heal(running: Running) -> None:
+    """Start what is not running; restart a connector task that gave up."""
+    for worker in running.workers:
+        worker.thaw()
+    devstack.up(Wanted(name=running.site.stack.name))
+    for worker in running.workers:
+        worker.start()
+    mend_relay(running)
+
+
+def mend_relay(running: Running) -> None:
+    """Start tasks of the relay again that gave up: one whose database dies while it starts does."""
+    api = ConnectApi(running.site.stack.connect_url, running.clock, patience_s=5.0)
+    try:
+        status = api.status(CONNECTOR)
+        if status is not None and any(task.state == "FAILED" for task in status.tasks):
+            running.tell(f"a task of {CONNECTOR} failed and is restarted: {status.tasks[0].trace}")
+            running.ended.append(f"a task of {CONNECTOR} failed")
+            api.restart(CONNECTOR)
+    except FabricError as error:
+        running.tell(f"Connect cannot be asked: {error}")
+
+
+def await_rest(running: Running) -> None:
+    """Wait until every promise has ended, or nothing has moved for long."""
+    moved_at, size, last = running.clock.monotonic(), -1, None
+    while running.clock.monotonic() - moved_at < STILL_S:
+        now = running.ledger.stat().st_size
+        if now == size:  # a look at everything costs seconds: only when nothing arrives
+            left = close_books(running.site, running.begins)
+            if not left:
+                running.tell("at rest: every promise has ended")
+                return
+            if left != last:
+                moved_at = running.clock.monotonic()
+                running.tell(f"{left} promises have not ended")
+                mend_relay(running)
+            last = left
+        else:
+            moved_at = running.clock.monotonic()
+        size = now
+        running.look()
+    running.tell(f"nothing moves and {last} promises have not ended")
