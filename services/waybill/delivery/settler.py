@@ -80,13 +80,8 @@ class Settler:
     def identify(self, item: Item) -> None:
         """Look into a record once."""
         owned = self._owner.owned
-        identify(
-            item,
-            tenant=owned.tenant,
-            destination=owned.destination,
-            topic=self._topics.commands,
-            partition=owned.partition,
-        )
+        topic, partition = self._topics.commands, owned.partition
+        identify(item, tenant=owned.tenant, destination=owned.destination, topic=topic, partition=partition)
 
     def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
         """Record what an attempt came to and move on."""
