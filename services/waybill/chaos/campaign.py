@@ -18,12 +18,13 @@ from waybill.chaos.closing import close_books, stand
 from waybill.chaos.core.schedule import StrikeKind
 from waybill.chaos.core.verdict import Verdict, judge
 from waybill.chaos.producers import Producers
-from waybill.chaos.programs import WAYBILL, Program, WitnessProgram
+from waybill.chaos.programs import Program, WitnessProgram
 from waybill.chaos.rest import await_rest, heal, mend_relay
 from waybill.chaos.running import Options, Running
 from waybill.chaos.site import Site, Tell, apply, make_site, open_stack
 from waybill.chaos.strikes import FaultLog, Strikers, Targets
 from waybill.chaos.town import AGGREGATE_TYPE, TENANT, TOWN
+from waybill.devstack.ground import WAYBILL
 from waybill.infra.clock import SystemClock
 
 __all__ = ["Options", "Report", "judge_again", "run_campaign"]
