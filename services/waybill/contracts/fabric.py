@@ -20,6 +20,7 @@ __all__ = [
     "OutboxConfig",
     "Profile",
     "Proof",
+    "RepeatBound",
     "RetryPolicy",
     "RouteConfig",
     "SecretRef",
@@ -81,6 +82,16 @@ class RetryPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatBound:
+    """How much a `bounded_deduplication` destination remembers (GW-11): beyond either, nothing is repeated."""
+
+    #: Attempts of one delivery that it recognises as the same, the first included.
+    max_attempts: int = 3
+    #: Seconds since the first attempt.
+    max_age_s: float = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """Limits of one HTTP attempt."""
 
@@ -105,6 +116,10 @@ class DestinationConfig:
     #: How long the listener keeps identifiers and digests; never below the retry horizon (GW-8).
     dedup_retention_s: float = 30 * 86400.0
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    #: What a `bounded_deduplication` destination remembers; means nothing to the others.
+    repeats: RepeatBound = field(default_factory=RepeatBound)
+    #: Statuses by which a `non_idempotent` destination says that it did nothing, so that another attempt is safe.
+    not_done: frozenset[int] = frozenset()
     timeouts: Timeouts = field(default_factory=Timeouts)
     #: Attempts in flight over all aggregates of this destination.
     concurrency: int = 64

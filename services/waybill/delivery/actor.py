@@ -16,6 +16,7 @@ from waybill.delivery.core.position import Position
 from waybill.delivery.core.records import Place, Try
 from waybill.delivery.desk import Desk, Given
 from waybill.delivery.gate import LEASE_S, Gate
+from waybill.delivery.intents.attempts import Intents
 from waybill.delivery.settler import Settler, Topics
 from waybill.delivery.store import Owned
 from waybill.delivery.takeover import LeftOver, Sweeper, find_position, publish_left_over, read_rows
@@ -57,6 +58,7 @@ class PartitionActor:
         self._released = False
         self._known: set[int] = set()
         self._gate = Gate(desk, self, self.settler)
+        self.intents = Intents(desk, self, self.settler, self._gate)
         self._committed = 0
         self._moved_at = 0.0
         self._sweeper = Sweeper(desk, self, self.settler)
@@ -151,8 +153,6 @@ class PartitionActor:
 
     def drop(self) -> None:
         """Forget everything without a word to Kafka; attempts in flight are waited for by their aggregates."""
-        if self.gone:  # refused, then lost: its attempts end once
-            return
         self.gone = True
         self.is_closing = True
         ghosts = self._desk.ghosts
@@ -232,6 +232,7 @@ class PartitionActor:
         """Give an attempt that takes long its row while it is in flight, so that the offset can move on."""
         if not self.gone and item.held is Held.MEMORY:
             item.next_due = deadline
+            item.sent = item.may_have_acted = True  # who reads the row after a crash knows no more
             self.settler.store(lane, self.lanes.to_rows(lane))
 
 

@@ -10,6 +10,7 @@ from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
 from waybill.delivery.core.records import Place, Try
+from waybill.delivery.core.repeats import Outcome
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
 from waybill.delivery.store import Owned
@@ -31,6 +32,22 @@ class Given:
     is_doubted: bool = False
 
 
+class Careful(Protocol):
+    """Attempts that are written down first."""
+
+    async def attempt(self, item: Item) -> Outcome | None:
+        """Make an attempt that is written down first; None when the partition is somebody else's.
+
+        Raises:
+            ContractError: it can never be sent; nothing was written.
+        """
+        ...
+
+    def conclude(self, lane: Lane, item: Item, outcome: Outcome | None) -> None:
+        """Go on after such an attempt."""
+        ...
+
+
 class Owner(Fenced, Protocol):
     """The owner of one partition, as its settler and its destination see it."""
 
@@ -42,6 +59,13 @@ class Owner(Fenced, Protocol):
     gone: bool
     #: Attempts under way.
     inflight: int
+    #: Nothing of it is dispatched any more.
+    is_closing: bool
+
+    @property
+    def intents(self) -> Careful:
+        """How attempts are made at a destination that cannot bear every repeat."""
+        ...
 
     def next(self, lane: Lane) -> Item | None:
         """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""

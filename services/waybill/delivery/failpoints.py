@@ -12,9 +12,11 @@ from typing import Final
 
 from waybill.kernel.errors import ConfigError
 
-__all__ = ["STEPS", "Failpoints", "from_environment"]
+__all__ = ["INTENT_STEPS", "STEPS", "Failpoints", "from_environment"]
 
-#: In the order of one micro-batch, then those of the rows and of one attempt.
+#: Of an attempt that is written down first.
+INTENT_STEPS: Final = ("before_intent", "after_intent", "before_answer", "after_answer")
+#: In the order of one micro-batch, then those of the rows, of one attempt, and of its intent.
 STEPS: Final = (
     "produced",
     "flushed",
@@ -26,6 +28,7 @@ STEPS: Final = (
     "after_publish",
     "before_send",
     "answered",
+    *INTENT_STEPS,
 )
 
 

@@ -48,10 +48,15 @@ class Gate:
         if item.command is None or item.poison is not None:
             self._settler.poisoned(lane, item)
             return None
-        if item.command.expires_at <= now:
+        if item.command.expires_at <= now and not self._desk.target.rule.needs_intent:
             self._settler.expire(lane, item, now)
             return None
         return item
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a byte may leave now: the lease holds and nothing is being given back."""
+        return not self._owner.is_closing and self._desk.tools.clock.monotonic() - self._lease_start < LEASE_S
 
     def _has_lease(self, lane: Lane) -> bool:
         age = self._desk.tools.clock.monotonic() - self._lease_start

@@ -11,6 +11,7 @@ from waybill.delivery.core.answer import judge_answer, retry_after_s
 from waybill.delivery.core.classify import Failure, Verdict, judge_failure
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Recorder, Try
+from waybill.delivery.core.repeats import RepeatRule
 from waybill.delivery.failpoints import Failpoints
 from waybill.infra.http_client import HttpClient, HttpLimits, PostError
 from waybill.kernel.clock import Clock
@@ -35,7 +36,7 @@ def limits_of(config: DestinationConfig) -> HttpLimits:
 class Target:
     """One destination as it is configured now; a change of configuration makes another one."""
 
-    __slots__ = ("_clock", "_failpoints", "client", "config", "name", "recorder", "signer", "url")
+    __slots__ = ("_clock", "_failpoints", "client", "config", "name", "recorder", "rule", "signer", "url")
 
     def __init__(
         self, recorder: Recorder, signer: Signer, client: HttpClient, clock: Clock, failpoints: Failpoints
@@ -44,18 +45,24 @@ class Target:
         self.config = recorder.config
         self.name = DestinationName(self.config.name)
         self.url = self.config.url
+        self.rule = RepeatRule.of(self.config)
         self._clock, self._failpoints = clock, failpoints
 
-    async def attempt(self, item: Item) -> tuple[Verdict, Try]:
-        """Offer a delivery once; the item is not changed.
+    def body_of(self, item: Item) -> bytes:
+        """Return the body under which a delivery is offered, the same at every attempt.
 
         Raises:
-            ContractError: it cannot be rendered, now or ever; nothing was sent.
+            ContractError: it cannot be rendered, now or ever.
         """
+        if item.command is None:
+            raise InvariantBroken("attempted a delivery that was not looked into")
+        return render(item.command, self.name)
+
+    async def attempt(self, item: Item, body: bytes) -> tuple[Verdict, Try]:
+        """Offer a delivery once, with its body; the item is not changed."""
         command, delivery_id = item.command, item.delivery_id
         if command is None or delivery_id is None:
             raise InvariantBroken("attempted a delivery that was not looked into")
-        body = render(command, self.name)
         instant = self._clock.now().timestamp()
         started = int(instant * 1000)
         timestamp = int(instant)

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Held, Item, Lane
+from waybill.delivery.core.repeats import Outcome
 from waybill.delivery.desk import Owner
 from waybill.delivery.sender import Target
 from waybill.kernel.clock import Clock
@@ -91,7 +92,7 @@ class Senders:
             if not owner.gone:
                 self.offer(owner, lane)
         deadline = now + timedelta(seconds=self._destination.target.config.timeouts.total_s)
-        slow = list(itertools.takewhile(lambda entry: _is_slow(entry[0], mono), self._inflight.items()))
+        slow = [entry for entry in self._inflight.items() if _is_slow(entry[0], mono)]
         for item, (owner, lane) in slow:
             if item.held is Held.MEMORY:
                 owner.slow(lane, item, deadline)
@@ -113,12 +114,17 @@ class Senders:
             self._wake()
 
     async def _attempt(self, owner: Owner, lane: Lane, item: Item) -> None:
-        item.started = self._clock.monotonic()
+        target = self._destination.target
         owner.inflight += 1
         self._inflight[item] = (owner, lane)
+        tried: Outcome | None = None
         try:
-            verdict, attempt = await self._destination.target.attempt(item)
-            self.signed.note(item.delivery_id or "", attempt.started_ms)
+            if target.rule.needs_intent:
+                tried = await owner.intents.attempt(item)
+            else:
+                body = target.body_of(item)
+                item.started = self._clock.monotonic()
+                verdict, attempt = await target.attempt(item, body)
         except ContractError as error:
             item.poison = str(error)
         finally:
@@ -129,7 +135,10 @@ class Senders:
             self._lay(lane.aggregate)
         elif item.poison is not None:
             owner.poisoned(lane, item)
+        elif target.rule.needs_intent:
+            owner.intents.conclude(lane, item, tried)
         else:
+            self.signed.note(item.delivery_id or "", attempt.started_ms)
             owner.finished(lane, item, verdict, attempt)
 
     def _lay(self, aggregate: str) -> None:

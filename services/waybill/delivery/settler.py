@@ -26,7 +26,7 @@ from waybill.infra.kafka import Outgoing
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import InvariantBroken
 
-__all__ = ["Settler", "Topics"]
+__all__ = ["Settler", "Topics", "untried"]
 
 _NO_BODY: Final = ""
 
@@ -106,13 +106,14 @@ class Settler:
     def _finish_slowly(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
         if item.held is Held.REPEAT:
             item.attempts = attempt.number
-            self._audit(item, Event("repeat", item.state, False, attempt, verdict))
+            self.audit(item, Event("repeat", item.state, False, attempt, verdict))
             self._owner.lanes.repeat_done(lane, item)
             self._owner.pump()
             return
         now = self._desk.tools.clock.now()
         fresh_from = second_after(attempt.started_ms)
-        decision = decide(self._desk.target.config.retry, _history(item, now, fresh_from), verdict, now)
+        target = self._desk.target
+        decision = decide(target.config.retry, target.rule, _history(item, now, fresh_from), verdict, now)
         item.attempts = attempt.number
         item.sent = item.sent or verdict.phase is not Phase.BEFORE_SENDING
         item.may_have_acted = item.may_have_acted or verdict.may_have_acted
@@ -121,7 +122,7 @@ class Settler:
             self.end(lane, item, decision, attempt, verdict)
         elif decision.is_hot:
             self.fresh_from = max(self.fresh_from, fresh_from)
-            self._audit(item, Event("attempt", item.state, False, attempt, verdict))
+            self.audit(item, Event("attempt", item.state, False, attempt, verdict))
             self._desk.later(decision.due, self._owner, lane)
         else:
             retry = End(move=Move.RETRY, code=verdict.code, detail=verdict.detail)
@@ -129,14 +130,14 @@ class Settler:
 
     def expire(self, lane: Lane | None, item: Item, now: datetime) -> None:
         """End a delivery whose time is over; it is not sent. Without a lane its row is moved where it stands."""
-        self.end(lane, item, expired(sent=item.sent), _untried(now), None)
+        self.end(lane, item, expired(sent=item.sent), untried(now), None)
 
     def poisoned(self, lane: Lane, item: Item) -> None:
         """End a delivery that can never be sent: failed VALIDATION in its lane, and a dead letter."""
         now = self._desk.tools.clock.now()
         item.expires_at = item.expires_at or now
         self._log.warning("delivery.unreadable", delivery_id=item.delivery_id, offset=item.offset, reason=item.poison)
-        self.end(lane, item, UNREADABLE, _untried(now), None)
+        self.end(lane, item, UNREADABLE, untried(now), None)
 
     def end(self, lane: Lane | None, item: Item, end: End, attempt: Try, verdict: Verdict | None) -> None:
         """Move an item and bring the move into its row; one that has none gets it now."""
@@ -238,7 +239,8 @@ class Settler:
             self._log.warning("lane.halted", delivery_id=item.delivery_id, state=item.state, code=item.code)
             owner.lanes.row_halted(lane, item)
 
-    def _audit(self, item: Item, event: Event) -> None:
+    def audit(self, item: Item, event: Event) -> None:
+        """Record a fact about an item that moves nothing."""
         outcome = self._desk.target.recorder.outcome(item, self._owner.place, event)
         record = Outgoing(self._topics.outcomes, self._owner.partition, item.aggregate.encode(), outcome)
         self._desk.committer.add(self._owner, (record,))
@@ -247,7 +249,7 @@ class Settler:
         """Record that the relay offered again what a row holds: nothing is sent, nothing moves (AT-2)."""
         item.state, item.version = State(found.state), found.version
         item.code, item.detail = None, "row_exists"
-        self._audit(item, Event("repeat", item.state, False, _untried(self._desk.tools.clock.now()), None))
+        self.audit(item, Event("repeat", item.state, False, untried(self._desk.tools.clock.now()), None))
 
 
 def _id(item: Item) -> str:
@@ -264,10 +266,13 @@ def _history(item: Item, now: datetime, fresh_from: datetime) -> History:
         may_have_acted=item.may_have_acted,
         expires_at=item.expires_at or now,
         is_row=item.held is not Held.MEMORY,
+        sends=item.sends,
+        first_sent_at=item.first_sent_at,
         fresh_from=fresh_from,
     )
 
 
-def _untried(now: datetime) -> Try:
+def untried(now: datetime) -> Try:
+    """Return what is recorded where nothing was tried."""
     at = millis(now)
     return Try(0, at, at, _NO_BODY)

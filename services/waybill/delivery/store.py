@@ -18,7 +18,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from waybill.kernel.errors import FencedError, InvariantBroken, TransientError
 
-__all__ = ["Feed", "Found", "Owned", "RowImage", "RowMove", "TaskStore", "Unpublished"]
+__all__ = ["OWNED", "Feed", "Found", "Owned", "RowImage", "RowMove", "TaskStore", "Unpublished"]
 
 SCHEMA: Final = "delivery"
 
@@ -27,7 +27,9 @@ SESSION_OPTIONS: Final = (
     "-c synchronous_commit=on -c statement_timeout=10s -c idle_in_transaction_session_timeout=3s -c lock_timeout=5s"
 )
 
-_OWNED: Final = """
+#: How every statement that writes for a partition begins: one row in `o` while the epoch is the newest. It ends inside
+#: a common table `w` that selects from it.
+OWNED: Final = """
 WITH o AS (
     SELECT 1 FROM delivery.partition_owner
     WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s AND epoch = %(epoch)s
@@ -38,7 +40,7 @@ _RESULT: Final = ") SELECT (SELECT count(*) FROM o), (SELECT array_agg(delivery_
 
 def _fenced_sql(write: str) -> str:
     """Put a write that selects from `o` into one statement with the check of ownership."""
-    return _OWNED + write + _RESULT
+    return OWNED + write + _RESULT
 
 
 # A fresh epoch for a partition; waits for a former owner's write under way.
@@ -351,6 +353,10 @@ class TaskStore:
         """Return deliveries of some aggregates that expired where they stand."""
         values = {**owned.parameters(), "aggregates": list(aggregates), "now": now, "limit": limit}
         return [Feed(*row) for row in await self._run(OVERDUE, values)]
+
+    async def run(self, query: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run one statement of another part of the worker and return its rows."""
+        return await self._run(query, values)
 
     async def _fenced(self, query: str, owned: Owned, values: Mapping[str, Any]) -> set[str]:
         rows = await self._run(query, {**owned.parameters(), **values})

@@ -112,7 +112,7 @@ class SimProcess:
             return
         self._trace(self.name, "KILLED")
         dead = self.loop
-        dead.end()
+        dead.is_dead = True
         self.timeline.loops.remove(dead)
         self._members.stopped(self)
         self.timeline.after(0.0, _bury, dead)

@@ -125,7 +125,7 @@ def test_an_attempt_slower_than_two_seconds_gets_its_row_so_that_the_offset_move
     with world.running():
         eventually(lambda: world.committed() >= 11, 20)
         assert str(slow.delivery()) not in world.states()
-        assert [row["state"] for row in world.rows()] == ["queued"]
+        assert [(row["state"], row["sent"]) for row in world.rows()] == [("queued", True)]
         eventually(lambda: _in(world, slow.delivery(), "acknowledged"), 20)
 
     assert destination.attempts(slow.delivery()) == 1

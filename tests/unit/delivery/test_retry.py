@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waybill.contracts.codes import ErrorCode, Phase
-from waybill.contracts.fabric import RetryPolicy
+from waybill.contracts.fabric import Profile, RetryPolicy
 from waybill.contracts.states import TRANSITIONS, Move, State
 from waybill.delivery.core.classify import Failure, Verdict, judge_failure, judge_status
+from waybill.delivery.core.repeats import RepeatRule
 from waybill.delivery.core.retry import Again, End, History, backoff_s, decide, expired, moved
 from waybill.kernel.errors import InvariantBroken
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = RetryPolicy(base_s=1.0, cap_s=600.0, hot_attempts=3)
+DURABLE = RepeatRule(profile=Profile.DURABLE_IDEMPOTENT, max_attempts=1, max_age=timedelta(0), not_done=frozenset())
 
 
 def history(
@@ -51,13 +53,13 @@ def test_two_hundred_deliveries_do_not_fire_in_one_instant() -> None:
 
 
 def test_the_first_tries_stay_in_memory_then_a_row_takes_over() -> None:
-    hot = [decide(POLICY, history(n), judge_status(503), NOW) for n in range(5)]
+    hot = [decide(POLICY, DURABLE, history(n), judge_status(503), NOW) for n in range(5)]
 
     assert [isinstance(again, Again) and again.is_hot for again in hot] == [True, True, True, False, False]
 
 
 def test_a_delivery_that_is_a_row_is_never_hot() -> None:
-    again = decide(POLICY, history(0, is_row=True), judge_status(503), NOW)
+    again = decide(POLICY, DURABLE, history(0, is_row=True), judge_status(503), NOW)
 
     assert isinstance(again, Again)
     assert not again.is_hot
@@ -65,14 +67,14 @@ def test_a_delivery_that_is_a_row_is_never_hot() -> None:
 
 @pytest.mark.requirement("GW-10")
 def test_retry_after_is_a_floor_and_goes_to_a_row_at_once() -> None:
-    again = decide(POLICY, history(), judge_status(429, retry_after_s=90), NOW)
+    again = decide(POLICY, DURABLE, history(), judge_status(429, retry_after_s=90), NOW)
 
     assert again == Again(due=NOW + timedelta(seconds=90), is_hot=False)
 
 
 @pytest.mark.requirement("GW-10", "DC-8")
 def test_nothing_is_due_after_expiry() -> None:
-    again = decide(POLICY, history(left=timedelta(seconds=5)), judge_status(429, retry_after_s=90), NOW)
+    again = decide(POLICY, DURABLE, history(left=timedelta(seconds=5)), judge_status(429, retry_after_s=90), NOW)
 
     assert again == Again(due=NOW + timedelta(seconds=5), is_hot=False)
 
@@ -87,7 +89,7 @@ def test_no_retry_is_due_in_the_second_of_the_try_before_and_the_spread_stays(
     quick = RetryPolicy(base_s=0.1, cap_s=0.5)
 
     again = decide(
-        quick, replace(history(attempts, fresh_from=fresh_from), delivery_id=delivery), judge_status(503), now
+        quick, DURABLE, replace(history(attempts, fresh_from=fresh_from), delivery_id=delivery), judge_status(503), now
     )
 
     assert isinstance(again, Again)
@@ -100,7 +102,7 @@ def test_no_retry_is_due_in_the_second_of_the_try_before_and_the_spread_stays(
 def test_waiting_for_another_second_never_passes_expiry() -> None:
     near = history(left=timedelta(milliseconds=500), fresh_from=NOW + timedelta(seconds=1))
 
-    again = decide(RetryPolicy(base_s=0.01, cap_s=0.01), near, judge_status(503), NOW)
+    again = decide(RetryPolicy(base_s=0.01, cap_s=0.01), DURABLE, near, judge_status(503), NOW)
 
     assert again == Again(due=NOW + timedelta(milliseconds=500), is_hot=False)
 
@@ -123,7 +125,7 @@ def test_expiry_is_a_refusal_only_when_no_byte_left() -> None:
     ],
 )
 def test_what_is_not_retried_ends(verdict: Verdict, acted: bool, move: Move) -> None:
-    end = decide(POLICY, history(acted=acted), verdict, NOW)
+    end = decide(POLICY, DURABLE, history(acted=acted), verdict, NOW)
 
     assert isinstance(end, End)
     assert end.move is move

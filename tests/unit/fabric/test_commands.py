@@ -17,7 +17,7 @@ tenants:
   - name: acme
     partition: 3
     destinations:
-      - {name: crm, url: 'ftp://crm', owner: o, profile: non_idempotent, tradeoff: t}
+      - {name: crm, url: 'ftp://crm', owner: o, profile: bounded_deduplication, tradeoff: t}
 """
 
 
@@ -31,11 +31,11 @@ def wrong(tmp_path: Path) -> Path:
 def test_a_wrong_file_ends_with_2_and_a_line_for_each_problem(wrong: Path) -> None:
     result = CliRunner().invoke(apps["apply"], ["-f", str(wrong)])
 
-    profile = "expected durable_idempotent, non_idempotent is not supported by this version"
+    profile = "expected `repeats: {attempts, age}` beside bounded_deduplication: how much it remembers"
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
         f"{wrong}:4: tenants[0].partition: expected a key of a tenant: did you mean partitions? [known-keys]",
-        f"{wrong}:6: tenants[0].destinations[0].profile: {profile} [profile-supported]",
+        f"{wrong}:6: tenants[0].destinations[0].profile: {profile} [repeats]",
         f"{wrong}:6: tenants[0].destinations[0].url: expected an http or https URL with a host, without spaces [url]",
     ]
 
@@ -47,7 +47,7 @@ def test_a_wrong_file_is_one_json_document_for_programs(wrong: Path, words: list
     assert result.exit_code == 2
     assert [(each["line"], each["field"], each["rule"]) for each in json.loads(result.stdout)["problems"]] == [
         (4, "tenants[0].partition", "known-keys"),
-        (6, "tenants[0].destinations[0].profile", "profile-supported"),
+        (6, "tenants[0].destinations[0].profile", "repeats"),
         (6, "tenants[0].destinations[0].url", "url"),
     ]
 

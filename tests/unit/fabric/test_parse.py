@@ -2,7 +2,7 @@
 
 import pytest
 
-from waybill.contracts.fabric import FabricConfig, Profile, SecretRef
+from waybill.contracts.fabric import FabricConfig, Profile, RepeatBound, SecretRef
 from waybill.fabric.core.document import Problem
 from waybill.fabric.core.parse import parse
 from waybill.fabric.core.rules import RULES
@@ -99,8 +99,11 @@ WRONG = {
     "command type": ("type: subject.erase", "type: subject erase", 25, "tenants[0].routes[0].type", "name", ""),
     # Between objects.
     "no such destination": ("[crm]", "[crm, erp]", 26, "tenants[0].routes[0].destinations[1]", "route-destinations", "erp"),
-    "profile": ("durable_idempotent", "non_idempotent", 15, "tenants[0].destinations[0].profile", "profile-supported", "not supported by this version"),
-    "bounded": ("durable_idempotent", "bounded_deduplication", 15, "tenants[0].destinations[0].profile", "profile-supported", "not supported by this version"),
+    "bounded": ("durable_idempotent", "bounded_deduplication", 15, "tenants[0].destinations[0].profile", "repeats", "how much it remembers"),
+    "no repeats": ("proof: receipt", "repeats: {attempts: 0, age: 1m}", 17, "tenants[0].destinations[0].repeats.attempts", "repeats", "1 to 100"),
+    "old repeats": ("proof: receipt", "repeats: {attempts: 2, age: 30d}", 17, "tenants[0].destinations[0].repeats.age", "repeats", "29d"),
+    "not a refusal": ("proof: receipt", "notDone: [200]", 17, "tenants[0].destinations[0].notDone[0]", "not-done", "400 to 599"),
+    "not needed": ("proof: receipt", "notDone: [503]", 17, "tenants[0].destinations[0].notDone[0]", "not-done", "non_idempotent"),
     "no tradeoff": ("Keeps every identifier for 30 days.", "' '", 16, "tenants[0].destinations[0].tradeoff", "tradeoff", "in words"),
     "horizon": ("dedupRetention: 30d", "dedupRetention: 191h", 19, "tenants[0].destinations[0].dedupRetention", "dedup-horizon", "at least 8d"),
     "ttl": ("ttl: 7d", "ttl: 0s", 27, "tenants[0].routes[0].ttl", "ttl", "1s to 29d"),
@@ -184,12 +187,29 @@ def test_one_outbox_may_serve_several_tenants() -> None:
 def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_lines() -> None:
     text = WHOLE.replace("partitions: 4", "partition: 4").replace("128KiB", "128").replace("https", "ftp")
     text = (
-        text.replace("durable_idempotent", "non_idempotent").replace("[crm]", "[crm, erp]").replace("ttl: 7d", "ttl: x")
+        text.replace("durable_idempotent", "bounded_deduplication")
+        .replace("[crm]", "[crm, erp]")
+        .replace("ttl: 7d", "ttl: x")
     )
 
     found = problems(text)
 
     assert [problem.line for problem in found] == [4, 10, 13, 15, 26, 27]
+
+
+@pytest.mark.requirement("GW-7")
+def test_each_profile_is_accepted_with_what_it_must_say() -> None:
+    bounded = WHOLE.replace("durable_idempotent", "bounded_deduplication\n        repeats: {attempts: 4, age: 5m}")
+    never = WHOLE.replace("durable_idempotent", "non_idempotent\n        notDone: [503, 429]")
+
+    found = [parse(text.encode()) for text in (bounded, never.replace("dedupRetention: 30d", "dedupRetention: 1d"))]
+
+    destinations = [config.destination("acme", "crm") for config in found if isinstance(config, FabricConfig)]
+    said = [(each.profile, each.repeats, each.not_done) for each in destinations if each is not None]
+    assert said == [
+        (Profile.BOUNDED_DEDUPLICATION, RepeatBound(max_attempts=4, max_age_s=300.0), frozenset()),
+        (Profile.NON_IDEMPOTENT, RepeatBound(), frozenset({429, 503})),
+    ]
 
 
 @pytest.mark.requirement("GW-7")

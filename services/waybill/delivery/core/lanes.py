@@ -68,6 +68,7 @@ class Item:
         "delivery_id",
         "detail",
         "expires_at",
+        "first_sent_at",
         "headers",
         "held",
         "key",
@@ -76,6 +77,7 @@ class Item:
         "offset",
         "pending",
         "poison",
+        "sends",
         "sent",
         "sequence",
         "sequences",
@@ -105,6 +107,9 @@ class Item:
         self.attempts = 0
         self.sent = False
         self.may_have_acted = False
+        #: Attempts of which a byte may have left and the first of them, where intents are kept.
+        self.sends = 0
+        self.first_sent_at: datetime | None = None
         #: Not before this instant; None is at once.
         self.next_due: datetime | None = None
         #: Boot-time seconds at which the attempt in flight began; None when none is.

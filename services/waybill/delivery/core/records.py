@@ -73,6 +73,8 @@ class Try(NamedTuple):
     started_ms: int
     ended_ms: int
     body_sha256: str
+    #: The assignment it was made under, when it is told by another one.
+    epoch: str = ""
 
 
 def _long(value: int) -> bytes:
@@ -148,7 +150,7 @@ class Recorder:
         raw = delivery.encode()
         command_id = item.command_id.encode()
         namespace = bytes.fromhex(delivery.replace("-", ""))
-        number = f"attempt/{place.partition}/{item.offset}/{place.epoch}/{attempt.number}"
+        number = f"attempt/{place.partition}/{item.offset}/{attempt.epoch or place.epoch}/{attempt.number}"
         aggregate = _string(item.aggregate)
         tries = _long(attempt.number)
         proven = verdict.proven or _NOTHING

@@ -14,6 +14,7 @@ from waybill.contracts.fabric import RetryPolicy
 from waybill.contracts.states import TRANSITIONS, Move, State
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.freshness import fresh_due
+from waybill.delivery.core.repeats import RepeatRule
 from waybill.kernel.errors import InvariantBroken
 
 __all__ = ["UNREADABLE", "Again", "End", "History", "backoff_s", "decide", "expired", "moved"]
@@ -38,6 +39,10 @@ class History:
     expires_at: datetime
     #: Whether a row holds it already.
     is_row: bool
+    #: Attempts of which a byte may have left and the first of them, the one just judged included; counted where
+    #: intents are kept.
+    sends: int = 0
+    first_sent_at: datetime | None = None
     #: The start of the second after the one in which the try just judged was signed.
     fresh_from: datetime
 
@@ -77,12 +82,13 @@ def expired(*, sent: bool) -> End:
     return End(move=Move.FAIL, code=ErrorCode.POLICY_BLOCK, detail=EXPIRED)
 
 
-def decide(policy: RetryPolicy, history: History, verdict: Verdict, now: datetime) -> Again | End:
+def decide(policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Verdict, now: datetime) -> Again | End:
     """Decide what follows an attempt that just ended.
 
     A retry is never due after `expires_at`: at that instant the delivery ends by `expired`. A wish of the
     destination (`Retry-After`) is a floor, and its delivery goes to a row at once. No retry is due in the second
-    of the try before it: it would carry the same signature.
+    of the try before it: it would carry the same signature. What may have had an effect is repeated only where the
+    destination can bear it (`core.repeats`).
     """
     if verdict.code is None:
         return End(move=Move.ACKNOWLEDGE, code=None, detail=None)
@@ -92,12 +98,15 @@ def decide(policy: RetryPolicy, history: History, verdict: Verdict, now: datetim
         last = max(history.expires_at, now)
         is_near = wait < (history.expires_at - now).total_seconds()
         due = min(fresh_due(now + timedelta(seconds=wait), history.fresh_from), last) if is_near else last
+        if not rule.may_follow(verdict, history.sends, history.first_sent_at, due):
+            return End(move=Move.LOSE_TRACK, code=ErrorCode.AMBIGUOUS_RESULT, detail=verdict.detail)
         hot = not history.is_row and tries <= policy.hot_attempts and verdict.retry_after_s is None
+        hot = hot and not rule.needs_intent
         return Again(due=due, is_hot=hot and due < last)
-    if verdict.code is ErrorCode.AMBIGUOUS_RESULT:
-        return End(move=Move.LOSE_TRACK, code=verdict.code, detail=verdict.detail)
-    if verdict.http_status == _GONE and history.may_have_acted:
-        return End(move=Move.LOSE_TRACK, code=ErrorCode.AMBIGUOUS_RESULT, detail="gone")
+    is_gone = verdict.http_status == _GONE and history.may_have_acted
+    in_doubt = verdict.code is ErrorCode.AMBIGUOUS_RESULT or rule.leaves_doubt(verdict, history.may_have_acted)
+    if is_gone or in_doubt:
+        return End(move=Move.LOSE_TRACK, code=ErrorCode.AMBIGUOUS_RESULT, detail=verdict.detail)
     return End(move=Move.FAIL, code=verdict.code, detail=verdict.detail)
 
 

@@ -130,7 +130,7 @@ class _Reader:
         return Placed(line=line, path=here, value=tuple(self._items(field.kind, value, here)))
 
     def _items(self, kind: Set | Many, listing: Listing, path: str) -> Iterator[Placed]:
-        if isinstance(kind, Set) and not listing.items:
+        if isinstance(kind, Set) and len(listing.items) < kind.least:
             self._refuse(listing.line, path, "type", f"expected at least one value, each {kind.item.expected}")
         if isinstance(kind, Set) and len(listing.items) > kind.most:
             self._refuse(listing.line, path, "type", f"expected at most {kind.most} values, got {len(listing.items)}")

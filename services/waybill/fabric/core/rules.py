@@ -19,6 +19,7 @@ __all__ = ["RULES", "check", "find_secrets"]
 MAX_PAYLOAD_BYTES: Final = 512 * 1024
 MAX_TOTAL_S: Final = 300.0
 MAX_CAP_S: Final = 86_400.0
+MAX_REPEATS: Final = 100
 
 RULES: Final[dict[str, str]] = {
     "yaml": "The file is one UTF-8 YAML document of at most 4 MiB, without aliases, tags and repeated keys.",
@@ -34,9 +35,10 @@ RULES: Final[dict[str, str]] = {
     "reserved": "No outbox is called `control`, and no command type begins with `waybill.`.",
     "aggregate-owner": "An aggregate type belongs to exactly one outbox of its tenant: two counters would break its sequence.",
     "route-destinations": "A route names destinations of its own tenant.",
-    "profile-supported": "The profile is `durable_idempotent`; this version refuses the other two.",
+    "repeats": "A `bounded_deduplication` destination says how much it remembers: 1 to 100 attempts, 1s to 29d.",
+    "not-done": "Statuses that mean 'not done' are 400 to 599, and only a `non_idempotent` destination declares them.",
     "tradeoff": "Every destination says in words what its profile costs it.",
-    "dedup-horizon": "A destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
+    "dedup-horizon": "A `durable_idempotent` destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
     "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
     "partitions": "A tenant has 1 to 100 partitions.",
     "timeouts": "0 < connect, read <= total <= 5m.",
@@ -159,6 +161,8 @@ def _dedup_horizon(tenant: Reading) -> Iterator[Problem]:
             longest[placed.value] = max(longest.get(placed.value, 0.0), route.get("ttl_s") or 0.0)
     for destination in tenant.many("destinations"):
         ttl_s, kept_s = longest.get(destination.get("name")), destination.get("dedup_retention_s")
+        if destination.get("profile") is not Profile.DURABLE_IDEMPOTENT:
+            continue  # what it remembers is not counted on
         if ttl_s is not None and kept_s is not None and kept_s < ttl_s + HORIZON_MARGIN_S:
             message = (
                 f"expected at least {format_duration(ttl_s + HORIZON_MARGIN_S)}, the longest ttl of its routes "
@@ -167,11 +171,25 @@ def _dedup_horizon(tenant: Reading) -> Iterator[Problem]:
             yield _problem(destination.at("dedup_retention_s"), "dedup-horizon", message)
 
 
-def _profile(destination: Reading) -> Iterator[Problem]:
+def _repeats(destination: Reading) -> Iterator[Problem]:
+    bound: Reading | None = destination.found["repeats"].value if "repeats" in destination.found else None
+    if bound is None:
+        if destination.get("profile") is Profile.BOUNDED_DEDUPLICATION and "repeats" not in destination.found:
+            message = "expected `repeats: {attempts, age}` beside bounded_deduplication: how much it remembers"
+            yield _problem(destination.at("profile"), "repeats", message)
+        return
+    yield from _between(bound, "max_attempts", 1, MAX_REPEATS, "repeats")
+    yield from _between(bound, "max_age_s", 1.0, MAX_TTL_S, "repeats", format_duration)
+
+
+def _not_done(destination: Reading) -> Iterator[Problem]:
+    declared = destination.get("not_done") or ()
     profile = destination.get("profile")
-    if "profile" in destination.found and profile is not Profile.DURABLE_IDEMPOTENT:
-        message = f"expected durable_idempotent, {profile} is not supported by this version"
-        yield _problem(destination.at("profile"), "profile-supported", message)
+    for placed in declared:
+        if not 400 <= placed.value <= 599:
+            yield _problem(placed, "not-done", f"expected a status from 400 to 599, got {placed.value}")
+        elif profile is not None and profile is not Profile.NON_IDEMPOTENT:
+            yield _problem(placed, "not-done", f"expected none beside {profile}: it is for non_idempotent")
 
 
 def _url(destination: Reading) -> Iterator[Problem]:
@@ -237,7 +255,7 @@ def _concurrency(destination: Reading) -> Iterator[Problem]:
 
 
 _TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon)
-_DESTINATION: Final = (_profile, _url, _timeouts, _retry, _concurrency)
+_DESTINATION: Final = (_repeats, _not_done, _url, _timeouts, _retry, _concurrency)
 
 #: What a pasted secret looks like; the problem names the place, never the text.
 _SECRETS: Final = re.compile(

@@ -19,6 +19,7 @@ from waybill.contracts.fabric import (
     OutboxConfig,
     Profile,
     Proof,
+    RepeatBound,
     RetryPolicy,
     RouteConfig,
     SecretRef,
@@ -54,9 +55,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Set:
-    """A list whose order means nothing: kept sorted, each value once, at least one."""
+    """A list whose order means nothing: kept sorted, each value once."""
 
     item: Kind
+    least: int = 1
     most: int = 1000
     #: The collection the record's field holds.
     into: type[tuple[Any, ...]] | type[frozenset[Any]] = tuple
@@ -207,6 +209,20 @@ RETRY: Final = Shape(
     ),
 )
 
+REPEATS: Final = Shape(
+    noun="repeat bound",
+    record=RepeatBound,
+    fields=(
+        Field(
+            key="attempts",
+            attr="max_attempts",
+            kind=NUMBER,
+            meaning="Attempts of one delivery that it recognises as the same, the first included, 1 to 100.",
+        ),
+        Field(key="age", attr="max_age_s", kind=DURATION, meaning="Since the first attempt, 1s to 29d."),
+    ),
+)
+
 TIMEOUTS: Final = Shape(
     noun="timeouts",
     record=Timeouts,
@@ -303,6 +319,18 @@ DESTINATION: Final = Shape(
             meaning="How long the listener keeps identifiers and digests.",
         ),
         Field(key="retry", attr="retry", kind=RETRY, meaning="How long to wait between tries."),
+        Field(
+            key="repeats",
+            attr="repeats",
+            kind=REPEATS,
+            meaning="How much a `bounded_deduplication` destination remembers; such a destination says it.",
+        ),
+        Field(
+            key="notDone",
+            attr="not_done",
+            kind=Set(item=NUMBER, least=0, into=frozenset),
+            meaning="Statuses by which a `non_idempotent` destination says that it did nothing.",
+        ),
         Field(key="timeouts", attr="timeouts", kind=TIMEOUTS, meaning="Limits of one attempt."),
         Field(
             key="concurrency",
