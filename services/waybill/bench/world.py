@@ -78,6 +78,7 @@ class World:
             connect_url=self.stack.connect_url,
             registry_url=self.stack.registry_url,
             control_dsn=self.admin_dsn,
+            worker_dsn=self.stack.dsn(self.database, "waybill_worker"),
             keys_dir=str(self.stack.keys_dir),
         )
 

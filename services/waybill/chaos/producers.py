@@ -8,6 +8,7 @@ promised is read from the notes at the end, never from a producer's memory.
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -19,7 +20,7 @@ from waybill.infra.postgres import connect
 from waybill.kernel.errors import TransientError, UnavailableError
 from waybill.outbox import CommandDraft, Emitted, Outbox
 
-__all__ = ["Producers", "read_promises"]
+__all__ = ["Load", "Producers", "read_promises"]
 
 WRITERS: Final = 4
 #: Commands in one transaction.
@@ -30,27 +31,40 @@ NOTE: Final = "INSERT INTO promise (run, delivery_id, destination, aggregate, se
 PROMISES: Final = "SELECT delivery_id::text, destination, aggregate, sequence FROM promise WHERE run = %s"
 
 
-class Producers:
-    """Commits `commands` spread over `seconds`, and goes on at that pace until it is stopped."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is committed."""
 
-    def __init__(self, dsn: str, run: str, seed: int, *, aggregates: int, pace_per_s: float) -> None:
-        self._dsn, self._run, self._seed = dsn, run, seed
-        self._aggregates, self._pace = aggregates, pace_per_s
+    seed: int
+    #: Rounded up to whole transactions.
+    commands: int
+    aggregates: int
+    seconds: float
+
+
+class Producers:
+    """Commits commands, spread evenly over the time given."""
+
+    def __init__(self, dsn: str, run: str, load: Load) -> None:
+        self._dsn, self._run, self._load = dsn, run, load
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._taken = 0
+        #: Numbers whose transaction was interrupted: their commands are emitted again, whether or not it committed.
+        self._free: list[int] = []
         #: Commands whose commit was confirmed, and transactions that had to be begun again.
         self.committed = self.interrupted = 0
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="producer")
         self._futures = [self._pool.submit(self._write) for _ in range(WRITERS)]
 
-    def check(self) -> None:
-        """Raise what a writer raised that is not the database being away."""
+    def are_done(self) -> bool:
+        """Whether all is committed; raises what a writer raised that is not the database being away."""
         for future in self._futures:
             if future.done():
                 future.result()
+        return self.committed >= self._load.commands
 
     def close(self) -> None:
         """Stop after the transactions under way."""
@@ -58,14 +72,14 @@ class Producers:
         self._pool.shutdown()
 
     def _write(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._is_over():
             with suppress(psycopg.OperationalError, psycopg.InterfaceError, TransientError, UnavailableError):
                 self._write_while_it_lasts()
             self._stop.wait(AGAIN_S)
 
     def _write_while_it_lasts(self) -> None:
         with closing(connect(self._dsn, application_name="waybill-chaos-producer")) as connection:
-            while not self._stop.is_set():
+            while not self._stop.is_set() and not self._is_over():
                 first = self._take()
                 if first is None:
                     self._stop.wait(0.02)
@@ -75,18 +89,27 @@ class Producers:
                 except psycopg.Error:
                     with self._lock:
                         self.interrupted += 1
+                        self._free.append(first)
                     raise
                 with self._lock:
                     self.committed += BATCH
 
     def _take(self) -> int | None:
         """Return the number of the next command that is due; None when none is."""
+        load = self._load
         with self._lock:
-            if self._taken + BATCH > (self._clock.monotonic() - self._began) * self._pace:
+            if self._free:
+                return self._free.pop()
+            due = (self._clock.monotonic() - self._began) / load.seconds * load.commands
+            if self._taken >= min(due, load.commands):
                 return None
             first = self._taken
             self._taken += BATCH
             return first
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            return not self._free and self.committed >= self._load.commands
 
     def _transaction(self, connection: psycopg.Connection, first: int) -> None:
         with connection.transaction():
@@ -97,7 +120,7 @@ class Producers:
                 cursor.executemany(NOTE, [row for emitted in box.emitted for row in self._notes(emitted)])
 
     def _draft(self, number: int) -> CommandDraft:
-        chosen = int(draw(self._seed, "aggregate", number) * self._aggregates)
+        chosen = int(draw(self._load.seed, "aggregate", number) * self._load.aggregates)
         return CommandDraft(
             aggregate_type=AGGREGATE_TYPE,
             aggregate_id=f"{self._run}-{chosen:05d}",

@@ -18,15 +18,13 @@ from typing import Any, Final, Self
 
 import psutil
 
+from waybill.devstack.ground import tail
 from waybill.infra.addresses import environment
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["Program", "WitnessProgram", "run_to_end", "tail"]
+__all__ = ["Program", "WitnessProgram"]
 
-#: `waybill`, by the interpreter that runs this; works from a checkout and from a wheel alike.
-WAYBILL: Final = (sys.executable, "-c", "from waybill.cli import main; main()")
 DRAIN_S: Final = 20.0
-TAIL_LINES: Final = 12
 
 
 class Program:
@@ -160,37 +158,3 @@ class WitnessProgram(Program):
             raise UnavailableError(f"{self.title} did not start; {self.log} ends with:\n{tail(self.log)}")
         found: dict[str, int] = json.loads(line)
         return found
-
-
-def run_to_end(title: str, words: Sequence[str], environ: Mapping[str, str], timeout_s: float) -> None:
-    """Run a `waybill …` command.
-
-    Raises:
-        UnavailableError: it failed or took too long; shows its last words.
-    """
-    command = [*WAYBILL, *words]
-    try:
-        done = subprocess.run(
-            command,
-            env={**environment(), **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise UnavailableError(f"{title} did not end within {timeout_s:.0f} s") from error
-    if done.returncode:
-        raise UnavailableError(f"{title} failed with exit code {done.returncode}:\n{_last(done.stderr)}")
-
-
-def tail(path: Path) -> str:
-    """Return the last lines of a log, empty when there is none."""
-    with suppress(OSError):
-        return _last(path.read_text(errors="replace"))
-    return ""
-
-
-def _last(text: str) -> str:
-    return "\n".join(text.splitlines()[-TAIL_LINES:])

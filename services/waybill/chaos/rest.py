@@ -43,8 +43,8 @@ def mend_relay(running: Running) -> None:
         running.tell(f"Connect cannot be asked: {error}")
 
 
-def await_rest(running: Running) -> None:
-    """Wait until every promise has ended, or nothing has moved for long."""
+def await_rest(running: Running) -> bool:
+    """Wait until every promise has ended and is in the books; False when nothing has moved for long."""
     moved_at, size, last = running.clock.monotonic(), -1, None
     while running.clock.monotonic() - moved_at < STILL_S:
         now = running.ledger.stat().st_size
@@ -52,7 +52,7 @@ def await_rest(running: Running) -> None:
             left = close_books(running.site, running.begins)
             if not left:
                 running.tell("at rest: every promise has ended")
-                return
+                return True
             if left != last:
                 moved_at = running.clock.monotonic()
                 running.tell(f"{left} promises have not ended")
@@ -63,3 +63,4 @@ def await_rest(running: Running) -> None:
         size = now
         running.look()
     running.tell(f"nothing moves and {last} promises have not ended")
+    return False

@@ -5,7 +5,6 @@ killed, so it is never the one people work with by accident. What is made here i
 of its own.
 """
 
-import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from waybill import devstack
-from waybill.chaos.programs import run_to_end
 from waybill.chaos.town import TENANT, fabric_yaml
 from waybill.crypto.keyring import ensure_signing
 from waybill.devstack import Stack, Wanted
+from waybill.devstack.ground import environ_of, is_up, make_database, run_to_end
 from waybill.devstack.stack import write_private
 from waybill.infra.addresses import environment
 from waybill.infra.clock import SystemClock
 from waybill.infra.postgres import connect
-from waybill.kernel.errors import ConfigError, FabricError
+from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import Tenant
 from waybill.outbox.install import install
 
@@ -66,12 +65,7 @@ class Site:
 
     def environ(self) -> dict[str, str]:
         """Return the variables that point the fabric's programs at the stack."""
-        return {
-            **{f"WAYBILL_{name.upper()}": address for name, address in self.stack.addresses().items()},
-            "WAYBILL_STACK": self.stack.name,
-            "WAYBILL_HOME": str(self.stack.folder.parent.parent),
-            "WAYBILL_RELAY_SECRET": f"{self.stack.secrets_file}:relay.password",
-        }
+        return environ_of(self.stack)
 
 
 def open_stack(brokers: int | None, tell: Tell) -> tuple[Stack, bool]:
@@ -82,20 +76,12 @@ def open_stack(brokers: int | None, tell: Tell) -> tuple[Stack, bool]:
         UnavailableError: it did not start; says what to do.
     """
     name = environment().get("WAYBILL_STACK") or ("chaos" if brokers in {None, 1} else f"chaos-{brokers}")
-    is_up = _is_up(name)
-    tell(f"using the stack {name!r}, which is up" if is_up else f"starting the stack {name!r}")
+    was_up = is_up(name)
+    tell(f"using the stack {name!r}, which is up" if was_up else f"starting the stack {name!r}")
     stack = devstack.up(Wanted(name=name, brokers=brokers), tell)
     if stack.backend != "process":
         raise ConfigError(f"stack {name!r} runs by {stack.backend}: a campaign kills processes of this machine only")
-    return stack, not is_up
-
-
-def _is_up(name: str) -> bool:
-    try:
-        services = devstack.status(name)
-    except FabricError:
-        return False
-    return bool(services) and all(service["state"] == "up" for service in services)
+    return stack, not was_up
 
 
 def make_site(stack: Stack, run: str, tell: Tell) -> Site:
@@ -107,19 +93,12 @@ def make_site(stack: Stack, run: str, tell: Tell) -> Site:
     site = Site(stack=stack, folder=books / run, run=run)
     site.folder.mkdir()
     tell("making a producer database with an outbox, and keys")
-    _make_database(stack, DATABASE)
+    make_database(stack, DATABASE)
     with connect(stack.dsn(DATABASE), application_name="waybill-chaos") as connection:
         install(connection)
         connection.execute(NOTES.encode())
     ensure_signing(stack.keys_dir, Tenant(TENANT), SystemClock().now())
     return site
-
-
-def _make_database(stack: Stack, name: str) -> None:
-    assert re.fullmatch(r"[a-z_]+", name)
-    with connect(stack.dsn("postgres"), application_name="waybill-chaos", autocommit=True) as connection:
-        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
-            connection.execute(f"CREATE DATABASE {name}".encode())
 
 
 def apply(site: Site, urls: Mapping[str, str], tell: Tell) -> None:

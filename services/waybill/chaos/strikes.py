@@ -27,6 +27,7 @@ from waybill.kernel.clock import Clock
 __all__ = ["FaultLog", "Strikers", "Targets"]
 
 GONE_WITHIN_S: Final = 20.0
+LOOK_S: Final = 0.2
 #: A kill that finds nothing under way teaches little: it waits so long for its victim to send. A freeze waits less, so
 #: that workers are struck while a service is away too.
 AT_WORK_WITHIN_S: Final = {StrikeKind.WORKER_KILL: 60.0, StrikeKind.WORKER_FREEZE: 5.0}
@@ -125,8 +126,9 @@ class Strikers:
         worker = self._workers[int(strike.victim * len(self._workers))]
         deadline = self._clock.monotonic() + AT_WORK_WITHIN_S[strike.kind]
         while True:
-            ports = worker.ports_to(self._ports)
-            if self._senders().intersection(ports) or self._clock.monotonic() > deadline or self._stop.wait(0.05):
+            senders = self._senders()
+            ports = worker.ports_to(self._ports) if senders else []
+            if senders.intersection(ports) or self._clock.monotonic() > deadline or self._stop.wait(LOOK_S):
                 return worker, ports, self._log.now()
 
     def _senders(self) -> set[int]:

@@ -1,18 +1,16 @@
 """`waybill chaos`: kill, freeze and cut everything under load on a stack of its own, and judge what happened."""
 
-import signal
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
 
 from waybill.chaos.campaign import Options, Report, judge_again, run_campaign
 from waybill.chaos.core.verdict import Verdict
+from waybill.cli.interrupt import interruptible
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 
 __all__ = ["app"]
@@ -48,29 +46,12 @@ def chaos_command(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     options = Options(minutes=minutes, seed=seed, commands=commands, aggregates=aggregates, brokers=brokers, keep=keep)
     try:
-        with _interruptible():
+        with interruptible():
             report = run_campaign(options, tell)
     except KeyboardInterrupt:
         tell("interrupted; everything that was started is ended")
         raise typer.Exit(130) from None
     _finish(report.verdict, _circumstances(report), as_json=as_json)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM end the campaign in order, and no further one disturb that."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    former = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 def _circumstances(report: Report) -> Mapping[str, Any]:

@@ -1,12 +1,10 @@
 """`waybill demo`: the whole road once, watched, and judged at the end."""
 
-import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from waybill.cli.deliveries_watch import state_table
+from waybill.cli.interrupt import interruptible
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.demo import Options, Report, Snapshot, View, run_demo
 
@@ -42,7 +41,7 @@ def demo_command(
     """
     options = Options(commands=commands, keep=keep, timeout_s=timeout_s)
     try:
-        with _interruptible(), _view() as view:
+        with interruptible(), _view() as view:
             report = run_demo(options, view)
     except KeyboardInterrupt:
         console.print("interrupted; everything that was started is ended", highlight=False)
@@ -53,24 +52,6 @@ def demo_command(
         _print(report)
     if not report.verdict.ok:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM end the run in order, and no further one disturb that."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
-        console.print("stopping …", highlight=False)
-        raise KeyboardInterrupt
-
-    former = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

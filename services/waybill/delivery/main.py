@@ -106,7 +106,7 @@ def make_worker(
     parts = WorkerParts(
         config=config,
         signers=KeyFiles(Path(addresses.need("keys_dir")), environ),
-        store=TaskStore(addresses.need("control_dsn")),
+        store=TaskStore(addresses.need("worker_dsn")),
         schema_ids=read_schema_ids(Registry(addresses.need("registry_url"))),
         clock=clock,
         failpoints=from_environment(environ),
@@ -120,7 +120,7 @@ def run(
     """Run a worker until SIGTERM or SIGINT, then drain."""
     clock = SystemClock()
     bootstrap = addresses.need("kafka")
-    config = ConfigFollower(addresses.need("control_dsn"), clock)
+    config = ConfigFollower(addresses.need("worker_dsn"), clock)
     try:
         with hold_slot(slots, options.slot) as slot:
             settings = WorkerSettings(

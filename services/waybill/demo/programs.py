@@ -8,22 +8,19 @@ first and it decides the order.
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from waybill.devstack.ground import WAYBILL, tail
 from waybill.infra.addresses import environment
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["Program", "run_to_end", "tail"]
+__all__ = ["Program"]
 
-#: `waybill`, by the interpreter that runs this; works from a checkout, a wheel and a zip alike.
-WAYBILL: Final = (sys.executable, "-c", "from waybill.cli import main; main()")
 DRAIN_S: Final = 15.0
-TAIL_LINES: Final = 12
 
 
 class Program:
@@ -78,38 +75,3 @@ class Program:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(DRAIN_S)
-
-
-def run_to_end(title: str, words: Sequence[str], environ: Mapping[str, str], timeout_s: float) -> str:
-    """Run a `waybill …` command and return what it wrote to stdout.
-
-    Raises:
-        UnavailableError: it failed or took too long; shows its last words.
-    """
-    try:
-        done = subprocess.run(
-            [*WAYBILL, *words],
-            env={**environment(), **environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        said = _last((error.stderr or b"").decode(errors="replace") if isinstance(error.stderr, bytes) else "")
-        raise UnavailableError(f"{title} did not end within {timeout_s:.0f} s; it said last:\n{said}") from error
-    if done.returncode != 0:
-        raise UnavailableError(f"{title} failed with exit code {done.returncode}:\n{_last(done.stderr)}")
-    return done.stdout
-
-
-def tail(path: Path) -> str:
-    """Return the last lines of a log, empty when there is none."""
-    with suppress(OSError):
-        return _last(path.read_text(errors="replace"))
-    return ""
-
-
-def _last(text: str) -> str:
-    return "\n".join(text.splitlines()[-TAIL_LINES:])

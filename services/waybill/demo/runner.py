@@ -20,10 +20,11 @@ from waybill.demo.books import collect, known_of, read_model, requests_by_delive
 from waybill.demo.core.script import plan_steps
 from waybill.demo.core.verdict import Issued, Known, Verdict, judge
 from waybill.demo.producers import Producers
-from waybill.demo.programs import Program, tail
+from waybill.demo.programs import Program
 from waybill.demo.repeats import repeat_commands
 from waybill.demo.site import Site, apply, open_stack, prepare
 from waybill.demo.town import DISPATCH, PRIVACY, TENANTS, Stop, stops
+from waybill.devstack.ground import tail
 from waybill.infra.clock import SystemClock
 from waybill.kernel.errors import UnavailableError
 from waybill.readmodel import ReadModel

@@ -4,7 +4,6 @@ Everything here is idempotent and kept, so that a second run on the same stack f
 new. The databases are the demonstration's own; it touches nobody else's tenants.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,13 @@ from typing import Final
 from waybill import devstack
 from waybill.crypto.keyring import ensure_signing
 from waybill.crypto.keys import jwks_path
-from waybill.demo.programs import run_to_end
 from waybill.demo.town import TENANTS, fabric_yaml
 from waybill.devstack import Stack, Wanted
+from waybill.devstack.ground import environ_of, is_up, make_database, run_to_end
 from waybill.devstack.stack import write_private
 from waybill.infra.addresses import environment
 from waybill.infra.clock import SystemClock
 from waybill.infra.postgres import connect
-from waybill.kernel.errors import FabricError
 from waybill.kernel.ids import Tenant
 from waybill.outbox.install import install
 
@@ -68,31 +66,14 @@ class Site:
 
     def environ(self) -> dict[str, str]:
         """Return the variables that point the fabric's programs at the stack."""
-        return {
-            "WAYBILL_STACK": self.stack.name,
-            "WAYBILL_HOME": str(self.stack.folder.parent.parent),
-            "WAYBILL_KAFKA": self.stack.kafka,
-            "WAYBILL_CONNECT_URL": self.stack.connect_url,
-            "WAYBILL_REGISTRY_URL": self.stack.registry_url,
-            "WAYBILL_CONTROL_DSN": self.stack.dsn("waybill"),
-            "WAYBILL_KEYS_DIR": str(self.stack.keys_dir),
-            "WAYBILL_RELAY_SECRET": f"{self.stack.secrets_file}:relay.password",
-        }
+        return environ_of(self.stack)
 
 
 def stack_name() -> str:
     """Return which stack to use: the one WAYBILL_STACK names, else `default` when it is up, else one of our own."""
     if chosen := environment().get("WAYBILL_STACK"):
         return chosen
-    return "default" if _is_up("default") else OWN_STACK
-
-
-def _is_up(name: str) -> bool:
-    try:
-        services = devstack.status(name)
-    except FabricError:
-        return False
-    return bool(services) and all(service["state"] == "up" for service in services)
+    return "default" if is_up("default") else OWN_STACK
 
 
 def open_stack(tell: Tell) -> tuple[Stack, bool]:
@@ -102,7 +83,7 @@ def open_stack(tell: Tell) -> tuple[Stack, bool]:
         UnavailableError: it did not start; says what to do.
     """
     name = stack_name()
-    if _is_up(name):
+    if is_up(name):
         tell(f"using the stack {name!r}, which is up")
         return devstack.load(name), False
     tell(f"starting the stack {name!r}")
@@ -115,20 +96,13 @@ def prepare(stack: Stack, tell: Tell) -> Site:
     site.folder.mkdir(parents=True, exist_ok=True)
     tell("making two producer databases with an outbox each, one database for the listeners, and keys")
     for database in (*(f"demo_{tenant}" for tenant in TENANTS), LISTENERS):
-        _make_database(stack, database)
+        make_database(stack, database)
     for tenant in TENANTS:
         with connect(site.producer_dsn(tenant, "postgres"), application_name="waybill-demo") as connection:
             install(connection)
             connection.execute(BUSINESS.encode())
         ensure_signing(stack.keys_dir, Tenant(tenant), SystemClock().now())
     return site
-
-
-def _make_database(stack: Stack, name: str) -> None:
-    assert re.fullmatch(r"[a-z_]+", name)
-    with connect(stack.dsn("postgres"), application_name="waybill-demo", autocommit=True) as connection:
-        if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
-            connection.execute(f"CREATE DATABASE {name}".encode())
 
 
 def apply(site: Site, urls: Mapping[tuple[str, str], str], tell: Tell) -> Path:

@@ -196,6 +196,7 @@ def variables(stack: Stack) -> dict[str, str]:
         "WAYBILL_CONNECT_URL": stack.connect_url,
         "WAYBILL_REGISTRY_URL": stack.registry_url,
         "WAYBILL_CONTROL_DSN": stack.dsn("waybill"),
+        "WAYBILL_WORKER_DSN": stack.dsn("waybill", "waybill_worker"),
         "WAYBILL_KEYS_DIR": str(stack.keys_dir),
         "WAYBILL_APP_DSN": stack.dsn("app", "waybill_app"),
         "WAYBILL_APP_ADMIN_DSN": stack.dsn("app"),

@@ -70,6 +70,7 @@ class Stack:
             "connect_url": self.connect_url,
             "registry_url": self.registry_url,
             "control_dsn": self.dsn("waybill"),
+            "worker_dsn": self.dsn("waybill", "waybill_worker"),
             "keys_dir": str(self.keys_dir),
         }
 

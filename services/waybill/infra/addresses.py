@@ -1,7 +1,8 @@
 """Where the parts of the fabric are: flags beat the environment, the environment beats the local stack.
 
 Variables: `WAYBILL_KAFKA` (bootstrap servers), `WAYBILL_CONNECT_URL`, `WAYBILL_REGISTRY_URL`,
-`WAYBILL_CONTROL_DSN`, `WAYBILL_KEYS_DIR`; `WAYBILL_STACK` names the local stack whose state file supplies what
+`WAYBILL_CONTROL_DSN`, `WAYBILL_WORKER_DSN` (the same database as the worker logs in, which needs little),
+`WAYBILL_KEYS_DIR`; `WAYBILL_STACK` names the local stack whose state file supplies what
 is not set (`default`), `WAYBILL_HOME` the folder those live in (`.waybill` here or in the nearest parent).
 """
 
@@ -56,8 +57,10 @@ class Addresses:
     connect_url: str | None = None
     #: Confluent-compatible API root, e.g. `http://127.0.0.1:8081/apis/ccompat/v7`.
     registry_url: str | None = None
-    #: libpq URI of the control database.
+    #: libpq URI of the control database, as a role that may make schemas there.
     control_dsn: str | None = None
+    #: The same database as the least privileged role that can work.
+    worker_dsn: str | None = None
     keys_dir: str | None = None
 
     @classmethod
@@ -80,6 +83,12 @@ class Addresses:
             connect_url=env.get("WAYBILL_CONNECT_URL") or local.get("connect_url"),
             registry_url=env.get("WAYBILL_REGISTRY_URL") or local.get("registry_url"),
             control_dsn=env.get("WAYBILL_CONTROL_DSN") or local.get("control_dsn"),
+            worker_dsn=(
+                env.get("WAYBILL_WORKER_DSN")
+                or env.get("WAYBILL_CONTROL_DSN")  # another database than the local stack's
+                or local.get("worker_dsn")
+                or local.get("control_dsn")
+            ),
             keys_dir=env.get("WAYBILL_KEYS_DIR") or local.get("keys_dir"),
         )
 

@@ -181,6 +181,8 @@ class Laws(AttemptLaws):
         #: The newest published state of each delivery.
         self.states: dict[Delivery, dict[str, Any]] = {}
         self.letters: dict[str, dict[str, Any]] = {}
+        #: Kinds of the outcomes of each delivery, in the order of commits.
+        self.audited: dict[Delivery, list[str]] = defaultdict(list)
         #: Delivery → outcome id → (version, before, after).
         self.moves: dict[Delivery, dict[str, tuple[int, str, str]]] = defaultdict(dict)
         #: The member that last looked at an offset while the partition was its own.
@@ -253,9 +255,10 @@ class Laws(AttemptLaws):
             self.broken("I1", f"intake passed [{order.partition}]@{order.offset} without a dead letter")
 
     def _outcome(self, outcome: dict[str, Any]) -> None:
+        delivery = (outcome["destination"], outcome["delivery_id"])
+        self.audited[delivery].append(outcome["kind"])
         if outcome["outcome_id"] is None:
             return
-        delivery = (outcome["destination"], outcome["delivery_id"])
         account = (outcome["version"], outcome["state_before"], outcome["state_after"])
         known = self.moves[delivery].setdefault(outcome["outcome_id"], account)
         if known != account and known == _FIRST and delivery in self._orders.repeated:
@@ -273,6 +276,9 @@ class Laws(AttemptLaws):
 
     def _letter(self, letter: dict[str, Any]) -> None:
         self.letters[letter["dead_letter_id"]] = letter
+        delivery = (letter["destination"], letter["delivery_id"])
+        if letter["cause"] == "unknown_destination" and self._orders.delivery(*delivery) is not None:
+            self.broken("I9", f"{self._told(delivery)} was buried although somebody can own it")
 
     # At rest
 

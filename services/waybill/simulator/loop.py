@@ -90,11 +90,13 @@ class SimLoop(_Loop):  # type: ignore[misc] # Any is meant
         finally:
             events._set_running_loop(before)
 
-    def abandon(self) -> None:
-        """Unwind what a killed process left, without letting it act."""
-        if self._handler is not None:  # so that it does not try to drain
-            self._handler(self, {"message": "killed", "exception": ProcessEnded()})
+    def end(self) -> None:
+        """Run nothing from here on; the process's code is not to say good-bye."""
+        self.call_exception_handler({"message": "killed", "exception": ProcessEnded()})
         self.is_dead = True
+
+    def abandon(self) -> None:
+        """Unwind what a process that ended left, without letting it act."""
         self._ready.clear()
         self._timers.clear()
         before = events._get_running_loop()

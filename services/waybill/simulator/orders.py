@@ -152,6 +152,8 @@ class Relay:
     ) -> None:
         self._broker, self._orders, self._destinations = broker, orders, destinations
         self._rng, self._now = rng, now
+        #: What commands are resolved against.
+        self.config_version = 1
         self._sequences: dict[tuple[str, str], int] = {}
 
     def emit(
@@ -172,7 +174,7 @@ class Relay:
             )
         command_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
         expires_at = format_instant(START + timedelta(seconds=self._now()) + life)
-        more = {"expiresat": expires_at, **headers}
+        more = {"expiresat": expires_at, "configversion": str(self.config_version), **headers}
         order = Order(
             command_id=command_id,
             aggregate=aggregate,

@@ -112,7 +112,7 @@ class SimProcess:
             return
         self._trace(self.name, "KILLED")
         dead = self.loop
-        dead.is_dead = True
+        dead.end()
         self.timeline.loops.remove(dead)
         self._members.stopped(self)
         self.timeline.after(0.0, _bury, dead)

@@ -203,7 +203,7 @@ def _end_outage(world: World) -> None:
 def _apply(world: World, fault: Fault) -> None:
     """Add a destination; a command that names it comes before any process knows it."""
     world.apply(seen_after_s=fault.seconds, newcomer="late")
-    world.relay.emit(f"subject/{fault.number % 3}", configversion=str(world.config.version))
+    world.relay.emit(f"subject/{fault.number % 3}")
 
 
 def _clock(world: World, fault: Fault) -> None:

@@ -92,7 +92,7 @@ class Workers:
             limits=Limits(max_records=setup.max_records),
             pace=Pace(interval_s=0.1),
             drain_s=1.0,
-            tick_s=0.1,
+            tick_s=0.15,
         )
         is_struck = any(key[0] == name for key in setup.strikes)
         parts = WorkerParts(

@@ -56,7 +56,7 @@ class World:
         }
         self.clocks = {name: SimClock(self.timeline, START) for name in self.processes}
         wire = Wire(
-            broker=self.broker, network=self.network, most=setup.most, patience=3.0, on_position=self._position_told
+            broker=self.broker, network=self.network, most=setup.most, patience=5.0, on_position=self._position_told
         )
         self.workers = Workers(self, wire)
 
@@ -123,6 +123,7 @@ class World:
         if newcomer is not None and newcomer not in self.destinations:
             self._add_destination(newcomer)
         self.config = replace(self.config, version=self.config.version + 1)
+        self.relay.config_version = self.config.version
         self.timeline.after(seen_after_s, self._see, self.config)
 
     def _see(self, config: FabricConfig) -> None:

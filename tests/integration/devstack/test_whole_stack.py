@@ -111,6 +111,7 @@ def test_addresses_come_from_the_state_file(stack: Stack) -> None:
     assert addresses.kafka == stack.kafka
     assert addresses.registry_url == stack.registry_url
     assert addresses.control_dsn == stack.dsn("waybill")
+    assert addresses.worker_dsn == stack.dsn("waybill", "waybill_worker"), "a worker gets no more than it needs"
 
 
 def test_down_and_up_keep_topics_and_schema_ids(other_stack: Stack) -> None:

@@ -167,7 +167,17 @@ def test_empty_metadata_is_a_start_that_nobody_owned() -> None:
     assert Position.decode(None).released
 
 
-@pytest.mark.parametrize("text", ["other", "waybill2;epoch=x;released=1", "waybill1;released=1", "waybill1;epoch=x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "other",
+        f"waybill2;epoch={EPOCH};released=1",
+        f"waybill1;epoch={EPOCH}",
+        f"waybill1;epoch={EPOCH};released=2",
+        "waybill1;epoch=x;released=1",
+        "waybill1;released=1",
+    ],
+)
 def test_metadata_of_an_unknown_form_is_refused(text: str) -> None:
     with pytest.raises(ContractError):
         Position.decode(text)

@@ -234,6 +234,70 @@ def test_a_partition_given_back_while_it_is_taken_does_not_shut_out_its_next_own
             assert world.database.is_newest((TENANT, "crm", partition), actor.owned.epoch), f"{name} is shut out"
 
 
+@pytest.mark.requirement("AT-2", "DC-22")
+def test_the_relay_repeats_what_a_row_holds(make_world: MakeWorld) -> None:
+    world = make_world(hot_attempts=0)
+    world.start("w0")
+    order = world.relay.emit(A)
+    world.script(order, Fate.BUSY)
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED)
+    before = world.laws.attempts
+
+    world.relay.repeat(order)
+    at_rest(world)
+
+    assert world.laws.attempts == before, "nothing is sent"
+    assert world.laws.audited["crm", order.delivery_id("crm")][-1] == "repeat"
+
+
+@pytest.mark.requirement("DC-23")
+def test_a_partition_that_comes_straight_back_waits_for_its_own_old_attempt(make_world: MakeWorld) -> None:
+    world = make_world(total_s=5.0)
+    world.start("w0")
+    order = world.relay.emit(A)
+    world.script(order, Fate.VANISHED)
+    reached(world, lambda: world.laws.attempts == 1)
+    ((group, member),) = world.groups.members()
+    world.groups.evict(group, member, 0.0)
+    world.timeline.run_for(4.5)
+
+    assert world.laws.attempts == 1
+    at_rest(world)
+    assert done(world) == [1]
+
+
+@pytest.mark.requirement("GW-17")
+def test_an_owner_that_is_refused_and_then_lost_waits_for_its_attempt_once(make_world: MakeWorld) -> None:
+    world = make_world(total_s=5.0)
+    world.start("w0")
+    stuck = world.relay.emit(A)
+    world.script(stuck, Fate.VANISHED)
+    reached(world, lambda: world.laws.attempts == 1)
+    world.timeline.run_for(0.5)
+    ((group, member),) = world.groups.members()
+    world.relay.emit("subject/2")
+    world.groups.evict(group, member, 0.2)
+    reached(world, lambda: any("refuses" in line for line in world.trace.lines()), 0.2)
+    at_rest(world)
+
+    assert state(world, stuck) == State.ACKNOWLEDGED, "it went on once its old attempt had ended"
+
+
+@pytest.mark.requirement("DC-22")
+def test_intake_waits_for_the_configuration_a_command_was_resolved_against(make_world: MakeWorld) -> None:
+    world = make_world(with_intake=True)
+    world.start("w0")
+    stray = world.relay.emit(A, destinations=["crm", "nobody"])
+    reached(world, lambda: len(world.laws.letters) == 1)
+    world.apply(seen_after_s=2.0, newcomer="late")
+    order = world.relay.emit("subject/2", destinations=["late"])
+    at_rest(world)
+
+    (letter,) = world.laws.letters.values()
+    assert (letter["destination"], letter["aggregate"]) == ("nobody", stray.aggregate)
+    assert ("late", order.delivery_id("late")) in world.laws.effects
+
+
 @pytest.mark.requirement("DC-23")
 def test_an_owner_that_is_shut_out_while_it_takes_over_asks_the_brokers_and_takes_again(make_world: MakeWorld) -> None:
     world = make_world(workers=2, hot_attempts=0, strikes={("w0", "after_row", 1): None})
