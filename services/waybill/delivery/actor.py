@@ -153,6 +153,8 @@ class PartitionActor:
 
     def drop(self) -> None:
         """Forget everything without a word to Kafka; attempts in flight are waited for by their aggregates."""
+        if self.gone:  # refused, then lost: its attempts end once
+            return
         self.gone = True
         self.is_closing = True
         ghosts = self._desk.ghosts
