@@ -68,6 +68,11 @@ class PartitionActor:
 
     # Fenced: what the committer asks and tells
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether nothing of it may be said any more."""
+        return self.gone
+
     def offset_move(self) -> OffsetMove:
         """Return the offset to commit, with the proof of ownership."""
         note = Position(epoch=self.owned.epoch, released=self._released).encode()
@@ -121,6 +126,8 @@ class PartitionActor:
         One that is let go must not go on: its epoch would shut out the next owner.
         """
         desk = self._desk
+        if self._given.is_doubted:  # what the owner before left on its way moves the offset
+            await desk.committer.settled()
         position = await find_position(desk, self._topics.commands, self.partition)
         self.lanes = PartitionLanes(position[0], desk.limits)
         self._committed = position[0]
@@ -170,6 +177,8 @@ class PartitionActor:
         if self.gone or not self.is_taken:
             return
         lanes, known = self.lanes, self._known
+        if batch and batch[0][0][1] < lanes.position:  # the reader began before the offset we were told
+            batch = [claimed for claimed in batch if claimed[0][1] >= lanes.position]
         admit = lanes.admit
         for record, aggregate, sequence, sequences in batch:
             item = Item(record[1], aggregate, sequence, (record[2], record[3], record[4]))
@@ -181,7 +190,7 @@ class PartitionActor:
             writes = admit(item, is_known=is_known)
             if writes:
                 self.settler.store(lanes.lanes[aggregate], writes)
-        lanes.position = position
+        lanes.position = max(position, lanes.position)
         self.pump()
         if lanes.is_over and not self.is_held:
             self.is_held = True

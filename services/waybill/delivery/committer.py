@@ -38,6 +38,11 @@ _WAITS: Final = (0.02, 0.1, 0.5, 1.0)
 class Fenced(Protocol):
     """One assigned partition, as the committer sees it."""
 
+    @property
+    def is_dropped(self) -> bool:
+        """Whether nothing of it may be said any more: what was collected and not begun is left out."""
+        ...
+
     def offset_move(self) -> OffsetMove:
         """Return the offset everything below which is settled, stored or not ours, with its proof of ownership."""
         ...
@@ -79,6 +84,12 @@ class _Part:
     waiters: list[asyncio.Future[bool]] = field(default_factory=list)
     started: float | None = None
 
+    def answer(self, *, accepted: bool) -> None:
+        """Tell who waits."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(accepted)
+
 
 class Committer:
     """Collects on the loop, commits on its strand."""
@@ -103,6 +114,7 @@ class Committer:
         self._waiters: dict[Fenced, list[asyncio.Future[bool]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._busy = False
+        self._batch = 0
         self._urgent = False
         self._closed = threading.Event()
         #: Counts for metrics: transactions, records, seconds in transactions, failures.
@@ -149,6 +161,12 @@ class Committer:
         except TimeoutError:
             return False
 
+    async def settled(self) -> None:
+        """Wait until the batch under way has ended, however it ends."""
+        batch = self._batch
+        while self._busy and self._batch == batch:  # noqa: ASYNC110 - a fact without an event
+            await asyncio.sleep(0.01)
+
     def _arm(self) -> None:
         if self._urgent or self._count >= self._pace.max_records:
             self._flush()
@@ -161,6 +179,13 @@ class Committer:
             self._timer = None
         if self._busy or self._closed.is_set() or not (self._entries or self._touched):
             return
+        parts = self._gather()
+        if parts:
+            self._busy = True
+            self._strand.give(parts)
+
+    def _gather(self) -> list[_Part]:
+        """Turn what was collected into shares of partitions; what was dropped meanwhile is left out."""
         parts: dict[Fenced, _Part] = {}
         for owner, records, done in self._entries:
             part = parts.get(owner)
@@ -172,15 +197,20 @@ class Committer:
         for owner in self._touched:
             if owner not in parts:
                 parts[owner] = _Part(owner, owner.offset_move())
-        for owner, part in parts.items():
-            part.waiters = self._waiters.pop(owner, [])
         self._entries, self._count, self._urgent = [], 0, False
         self._touched = {}
-        self._busy = True
-        self._strand.give(list(parts.values()))
+        kept = []
+        for owner, part in parts.items():
+            part.waiters = self._waiters.pop(owner, [])
+            if owner.is_dropped:
+                part.answer(accepted=False)
+            else:
+                kept.append(part)
+        return kept
 
     def _finish(self, parts: Sequence[_Part]) -> None:
         self._busy = False
+        self._batch += 1
         for part in parts:
             accepted = part.started is not None
             if part.started is not None:
@@ -189,9 +219,7 @@ class Committer:
                     done()
             else:
                 part.owner.refused()
-            for waiter in part.waiters:
-                if not waiter.done():
-                    waiter.set_result(accepted)
+            part.answer(accepted=accepted)
         if self._entries or self._touched:
             self._arm()
 

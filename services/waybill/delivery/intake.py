@@ -135,6 +135,7 @@ class _Partition:
         self.is_working = False
         self.is_held = False
         self.gone = False
+        self.is_dropped = False
         self.released = False
         self.committed = -1
         self._topic, self._group_metadata = topic, group_metadata
@@ -147,7 +148,7 @@ class _Partition:
         self.committed = move.offset
 
     def refused(self) -> None:
-        self.gone = True
+        self.gone = self.is_dropped = True
 
 
 class Intake:
@@ -244,7 +245,7 @@ class Intake:
     def dropped(self, owners: Sequence[_Partition]) -> None:
         """Forget partitions."""
         for owner in owners:
-            owner.gone = True
+            owner.gone = owner.is_dropped = True
             self._partitions.pop(owner.partition, None)
 
     def ended(self, error: BaseException | None) -> None:

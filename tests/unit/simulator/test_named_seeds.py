@@ -322,6 +322,33 @@ def test_an_owner_that_is_shut_out_while_it_takes_over_asks_the_brokers_and_take
     assert world.processes["w1"].life == 1, "being shut out ends no process"
 
 
+@pytest.mark.requirement("DC-23", "RS-3")
+def test_what_a_dropped_owner_left_on_its_way_takes_no_offset_back(make_world: MakeWorld) -> None:
+    def slow_down() -> None:
+        world.network.broker_s = lambda: 2.0  # type: ignore[method-assign] # for the transaction under way
+        world.timeline.after(0.001, setattr, world.network, "broker_s", lambda: 0.002)
+
+    world = make_world(hot_attempts=0, strikes={("w0", "flushed", 2): slow_down})
+    world.start("w0")
+    world.relay.emit(A)
+    reached(world, lambda: world.workers.passages.get(("w0", "flushed")) == 2)
+    values = {
+        "tenant": TENANT,
+        "destination": "crm",
+        "partition": 0,
+        "epoch": uuid.UUID(int=1),
+        "owner": "w0",
+        "now": None,
+    }
+    world.database.execute(sql.TAKE, values, 0.0, lambda _: None)
+    sick = world.relay.emit("subject/2")
+    world.script(sick, Fate.BUSY)
+    world.timeline.run_for(1.0)
+    at_rest(world)
+
+    assert sorted(done(world)) == [1, 1]
+
+
 def _taken(world: World, name: str) -> dict[int, PartitionActor]:
     worker = world.processes[name].worker
     groups = [] if worker is None else list(worker.groups.values())
