@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from waybill.chaos.producers import read_promises
 from waybill.chaos.site import Site
@@ -24,11 +24,12 @@ from waybill.infra.topic_log import scan
 from waybill.kernel.errors import UnavailableError
 from waybill.kernel.ids import DestinationName, Tenant
 
-__all__ = ["Standing", "close_books", "stand"]
+__all__ = ["Standing", "close_books", "stand", "unfinished"]
 
 _TENANT: Final = Tenant(TENANT)
 #: States from which only people move a delivery on, and the one nobody does.
-ENDED: Final = frozenset({"acknowledged", "ambiguous", "failed", "exception", "dead_letter"})
+ACKNOWLEDGED: Final = "acknowledged"
+ENDED: Final = frozenset({ACKNOWLEDGED, "ambiguous", "failed", "exception", "dead_letter"})
 #: Fewer offsets than that are looked at one by one.
 LOOKED_AT: Final = 2_000
 ROWS: Final = "SELECT delivery_id::text, state FROM delivery.open_task WHERE tenant = %s AND aggregate LIKE %s"
@@ -47,7 +48,7 @@ def stand(bootstrap: str) -> Standing:
 
 
 def close_books(site: Site, begins: Standing) -> int:
-    """Write promises, states and unread records down as they are now; return how many promises have not ended.
+    """Write promises, states and unread records down as they are now; return how many promises are still to end.
 
     May be repeated: the last one counts. While something cannot be reached, nothing has ended.
     """
@@ -60,7 +61,22 @@ def close_books(site: Site, begins: Standing) -> int:
     (site.folder / "promised.jsonl").write_text("".join(json.dumps(each) + "\n" for each in promises))
     (site.folder / "states.json").write_text(json.dumps(states))
     (site.folder / "unread.json").write_text(json.dumps(unread))
-    return sum(states.get(each["delivery_id"]) not in ENDED for each in promises)
+    return unfinished(promises, states)
+
+
+def unfinished(promises: Sequence[Mapping[str, Any]], states: Mapping[str, str]) -> int:
+    """Count promises that have not ended and are not behind one that waits for people, where the lane halts."""
+    halting = {place.name for place in TOWN if place.on_unsettled == "halt"}
+    stuck: set[tuple[str, str]] = set()
+    left = 0
+    for each in sorted(promises, key=lambda one: int(one["sequence"])):
+        lane, state = (each["destination"], each["aggregate"]), states.get(each["delivery_id"])
+        if state in ENDED:
+            if state != ACKNOWLEDGED and each["destination"] in halting:
+                stuck.add(lane)
+        elif lane not in stuck:
+            left += 1
+    return left
 
 
 def _states(site: Site, begins: Standing) -> Mapping[str, str]:

@@ -1,7 +1,6 @@
 """Who is delivered to: one line per destination, and the `fabric.yaml` made from them.
 
-Another profile is another line here: listener, proxy and verdict go by the profile's name alone. The table holds what
-`waybill apply` accepts today.
+Listener, proxy and verdict go by the profile's name alone, so another destination is another line here.
 """
 
 import json
@@ -20,11 +19,13 @@ AGGREGATE_TYPE: Final = "thing"
 PARTITIONS: Final = 3
 #: Where processors are scarce, requests wait for them rather than for the listener: many at a time catch up sooner.
 CONCURRENCY: Final = 256
+#: Where an attempt is written down before its first byte, too many at a time outlast their lease before they begin.
+CAREFUL: Final = 16
 #: Commands of the first kind go to every destination, those of the second to the first destination alone, so that
 #: sequences differ between destinations.
 KINDS: Final = ("thing.change", "thing.note")
 #: One command in so many is of the first kind.
-CHANGES: Final = 8
+CHANGES: Final = 12
 
 #: How many requests in a thousand each mischief hits. What fails holds its aggregate, and what comes meanwhile goes
 #: the long way too: a few in a hundred keep hundreds of aggregates there.
@@ -60,8 +61,11 @@ class Place:
     proxy: Mapping[str, float] = field(default_factory=lambda: _shares(_PROXY))
     on_unsettled: str = "halt"
     #: Further keys of the destination in `fabric.yaml`, as written there.
-    more: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
 
+
+#: For a destination that nothing is offered to again: each lost answer halts an aggregate for good, so they are few.
+_SELDOM: Final = _shares(dict.fromkeys((*_LISTENER, *_PROXY), 1))
 
 TOWN: Final = (
     Place(
@@ -74,6 +78,20 @@ TOWN: Final = (
         profile="durable_idempotent",
         tradeoff="Answers repeats from its journal.",
         listener=_shares({**_LISTENER, Mischief.LISTENER_SLOW: 6}),
+    ),
+    Place(
+        name="meter",
+        profile="bounded_deduplication",
+        tradeoff="Recognises what it saw in the last ten minutes; what came earlier it would count again.",
+        more={"repeats": {"attempts": 10, "age": "5m"}, "concurrency": CAREFUL},
+    ),
+    Place(
+        name="printer",
+        profile="non_idempotent",
+        tradeoff="Prints whatever arrives; what may have been printed is for people to look at.",
+        listener={kind: share for kind, share in _SELDOM.items() if kind in _LISTENER},
+        proxy={kind: share for kind, share in _SELDOM.items() if kind in _PROXY},
+        more={"notDone": [429, 503], "concurrency": CAREFUL},
     ),
 )
 
