@@ -125,7 +125,7 @@ class Committer:
         self.is_connected = False
 
     def start(self) -> None:
-        """Start the strand; it connects by itself."""
+        """Start the strand; it connects at once, and again whenever it lost its producer."""
         self._strand.start(self._work())
 
     async def close(self) -> None:
@@ -233,7 +233,7 @@ class Committer:
             raise
 
     async def _serve(self) -> None:
-        producer: TransactionalProducer | None = None
+        producer = await self._first()
         while (parts := await self._strand.take()) is not None:
             producer = await self._commit_all(producer, parts)
             if self._closed.is_set():
@@ -241,6 +241,23 @@ class Committer:
             self._loop.call_soon_threadsafe(self._finish, parts)
         if producer is not None:
             producer.close()
+
+    async def _first(self) -> TransactionalProducer | None:
+        """Connect before there is anything to write: a worker without traffic is ready, and finds out what keeps it from it."""
+        failures = 0
+        while not self._closed.is_set():
+            try:
+                return await self._connect()
+            except ProducerLostError as error:
+                await self._failed(error, failures)
+                failures += 1
+        return None
+
+    async def _failed(self, error: TransactionError | ProducerLostError, failures: int, partitions: int = 0) -> None:
+        """Count and tell a failure, then wait the longer the more there were."""
+        self.failures += 1
+        self._log.warning("transaction.failed", reason=str(error), partitions=partitions)
+        await self._strand.wait(self._closed, _WAITS[min(failures, len(_WAITS) - 1)])
 
     async def _commit_all(
         self, producer: TransactionalProducer | None, parts: list[_Part]
@@ -261,9 +278,7 @@ class Committer:
             except (TransactionError, ProducerLostError) as error:
                 if isinstance(error, ProducerLostError):
                     self.is_connected, producer = False, None
-                self.failures += 1
-                self._log.warning("transaction.failed", reason=str(error), partitions=len(group))
-                await self._strand.wait(self._closed, _WAITS[min(failures, len(_WAITS) - 1)])
+                await self._failed(error, failures, len(group))
                 failures += 1
             else:
                 groups.pop(0)

@@ -269,7 +269,7 @@ class TransactionalProducer:
             }
         )
         try:
-            self._producer.init_transactions(30)
+            self._producer.init_transactions(10)
         except KafkaException as error:
             raise ProducerLostError(f"{transactional_id}: the brokers did not accept it") from error
 

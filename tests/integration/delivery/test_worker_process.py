@@ -95,6 +95,15 @@ def test_a_group_without_a_start_refuses_with_the_command_that_sets_it(
     assert "waybill apply" in problem
 
 
+def test_a_worker_without_anything_to_do_is_ready(world: WorkerWorld, destination: FakeListener) -> None:
+    world.add_destination(destination.url)
+
+    with world.running() as worker:
+        eventually(lambda: all(worker.is_ready().values()), 20)
+        assert worker.is_ready() == {"configured": True, "kafka": True, "groups": True, "intake": True}
+        assert not destination.arrivals
+
+
 def test_metrics_and_health_tell_what_the_worker_does(world: WorkerWorld, destination: FakeListener) -> None:
     world.add_destination(destination.url)
     world.emit([("subject/a", n) for n in (1, 2, 3)])
