@@ -146,6 +146,11 @@ ORDER BY expires_at
 LIMIT %(limit)s
 """
 
+# Closed rows nobody needs any more. Not fenced: an acknowledged row is final, whoever owns its partition.
+DROP_CLOSED: Final = (
+    "SELECT delivery.drop_closed(%(tenant)s, %(destination)s, %(partition)s, %(before)s::timestamptz, %(limit)s)"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owned:
@@ -358,6 +363,11 @@ class TaskStore:
         """Run one statement of another part of the worker and return its rows."""
         return await self._run(query, values)
 
+    async def drop_closed(self, owned: Owned, before: datetime, limit: int) -> int:
+        """Drop up to `limit` rows that were closed before an instant, oldest first; return how many went."""
+        rows = await self._run(DROP_CLOSED, {**owned.parameters(), "before": before, "limit": limit})
+        return int(rows[0][0])
+
     async def _fenced(self, query: str, owned: Owned, values: Mapping[str, Any]) -> set[str]:
         rows = await self._run(query, {**owned.parameters(), **values})
         owners, written = rows[0]
@@ -372,6 +382,8 @@ class TaskStore:
                 return await cursor.fetchall() if cursor.description else []
         except (psycopg.OperationalError, PoolTimeout, psycopg.InterfaceError) as error:
             raise TransientError(f"the control database does not answer: {type(error).__name__}") from error
+        except psycopg.errors.UndefinedFunction as error:
+            raise TransientError("the control database is older than this worker: run `waybill migrate`") from error
 
 
 def _columns(rows: Iterable[object], names: Sequence[str]) -> dict[str, list[Any]]:

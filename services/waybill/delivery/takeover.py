@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from waybill.delivery.core.keeping import drop_before
 from waybill.delivery.core.position import Position
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.rows import item_of
@@ -22,6 +23,7 @@ __all__ = ["LeftOver", "NotTakenError", "Sweeper", "find_position", "publish_lef
 _CHUNK: Final = 500
 _PUBLISH_S: Final = 10.0
 _SWEEP_S: Final = 5.0
+_DROP_S: Final = 60.0
 
 
 class NotTakenError(UnavailableError):
@@ -75,11 +77,12 @@ async def publish_left_over(desk: Desk, owner: Owner, settler: Settler) -> None:
 
 
 class Sweeper:
-    """Ends what expired behind a halted head: its owner sees it at once, not when people decide."""
+    """Ends what expired behind a halted head, so that its owner sees it at once; drops rows nobody needs any more."""
 
     def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
         self._desk, self._owner, self._settler = desk, owner, settler
         self._swept_at = 0.0
+        self._dropped_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     def tick(self, mono: float) -> None:
@@ -87,9 +90,25 @@ class Sweeper:
         if mono - self._swept_at < _SWEEP_S or self._task is not None or not self._settler.rows.is_idle:
             return
         self._swept_at = mono
+        if self._dropped_at is None:  # a takeover has enough to do
+            self._dropped_at = mono
         halted = [lane.aggregate for lane in self._owner.lanes.lanes.values() if lane.halted]
-        if halted:
+        if mono - self._dropped_at >= _DROP_S:
+            self._dropped_at = mono
+            self._task = asyncio.get_running_loop().create_task(self._drop_closed())
+        elif halted:
             self._task = asyncio.get_running_loop().create_task(self._sweep(halted))
+
+    async def _drop_closed(self) -> None:
+        before = drop_before(self._desk.tools.clock.now())
+        try:
+            while await self._desk.tools.store.drop_closed(self._owner.owned, before, _CHUNK) == _CHUNK:
+                if self._owner.gone:
+                    return
+        except TransientError:
+            return
+        finally:
+            self._task = None
 
     async def _sweep(self, aggregates: Sequence[str]) -> None:
         now = self._desk.tools.clock.now()

@@ -283,6 +283,7 @@ _READS: Final[dict[str, Callable[[Tables, Values], list[tuple[Any, ...]]]]] = {
     sql.UNPUBLISHED: Tables.unpublished,
     sql.FEED: Tables.feed,
     sql.OVERDUE: Tables.overdue,
+    sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
 _WRITES: Final[dict[str, Callable[[Tables, Values], list[str]]]] = {
     sql.INSERT: Tables.insert,

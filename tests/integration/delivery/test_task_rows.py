@@ -156,6 +156,32 @@ async def test_what_is_pending_is_found_until_it_is_published(store: TaskStore) 
     assert await store.unpublished(MINE, 10) == []
 
 
+@pytest.mark.requirement("AT-2")
+async def test_only_rows_closed_long_ago_are_dropped_and_a_few_at_a_time(
+    store: TaskStore, migrated: FreshDatabase
+) -> None:
+    old, expired = datetime.now(UTC) - timedelta(days=70), datetime.now(UTC) - timedelta(days=60)
+    done = {"state": "acknowledged", "version": 1, "blocks": False, "expires_at": expired}
+    kept = [
+        image(1, **{**done, "state": "failed", "blocks": True}),
+        image(2, **{**done, "pending_outcome": b"o", "pending_state": b"s"}),
+        image(3, **{**done, "expires_at": datetime.now(UTC) + timedelta(days=1)}),
+        image(4, **{**done, "state": "failed"}),
+    ]
+    await store.insert(MINE, [*kept, *(image(n, **done) for n in range(10, 15))], old)
+    await store.insert(MINE, [image(20, **done)], datetime.now(UTC) - timedelta(days=40))
+    other = replace(MINE, partition=1)
+
+    assert await store.drop_closed(other, datetime.now(UTC), 100) == 0
+    assert [await store.drop_closed(MINE, datetime.now(UTC) - timedelta(days=60), 3) for _ in range(3)] == [3, 2, 0]
+    left = {key.int for key in await store.known(MINE)}
+
+    assert left == {1, 2, 3, 4, 20}
+    with psycopg.connect(migrated.dsn(), autocommit=True) as connection:
+        connection.execute("UPDATE delivery.open_task SET updated_at = now() - interval '29 days'")
+    assert await store.drop_closed(MINE, datetime.now(UTC) + timedelta(days=9999), 100) == 0, "never a young one"
+
+
 @pytest.mark.requirement("RS-2")
 def test_the_database_allows_exactly_the_moves_of_the_table(migrated: FreshDatabase) -> None:
     allowed = {(before, after) for (before, _), after in TRANSITIONS.items()}

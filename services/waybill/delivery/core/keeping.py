@@ -1,0 +1,19 @@
+"""How long a closed row stays: as long as its command may come once more.
+
+The row of an acknowledged delivery is what tells a repeat from a first attempt. A record lies in its topic for the
+retention of `commands`; at the end of that the relay may still write it again, from an outbox row as old, and that
+copy lies there as long once more. What is not acknowledged is never dropped: people may still have to settle it.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+__all__ = ["COMMANDS_KEPT", "drop_before"]
+
+#: As `topics/commands.yaml` declares; a test compares them.
+COMMANDS_KEPT: Final = timedelta(days=30)
+
+
+def drop_before(now: datetime) -> datetime:
+    """Return the instant before which a row must have been closed for nobody to need it."""
+    return now - 2 * COMMANDS_KEPT
