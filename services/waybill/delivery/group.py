@@ -74,11 +74,12 @@ class DestinationGroup:
         self._reader.start()
 
     async def stop(self) -> None:
-        """Drain, give everything back, leave the group."""
+        """Drain, give everything back, leave the group, close its connections."""
         await self._reader.stop()
         for task in self._takers:
             task.cancel()
         await asyncio.gather(self.senders.stop(), *self._takers, return_exceptions=True)
+        await self.target.client.close()
 
     def retarget(self, target: Target) -> None:
         """Use another configuration from the next attempt on."""

@@ -7,6 +7,7 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -51,6 +52,11 @@ class Senders:
     def inflight(self) -> int:
         """How many attempts are under way."""
         return len(self._inflight)
+
+    def under_way(self) -> Callable[[], bool]:
+        """Return a question: is an attempt that uses the client of now still under way?"""
+        now = {item: item.started for item in self._inflight if item.started is not None}
+        return lambda: any(item in self._inflight and item.started == started for item, started in now.items())
 
     def resize(self) -> None:
         """Follow the configured concurrency; those too many end after their attempt."""
@@ -125,6 +131,7 @@ class Senders:
                 body = target.body_of(item)
                 item.started = self._clock.monotonic()
                 verdict, attempt = await target.attempt(item, body)
+                self.signed.note(item.delivery_id or "", attempt.started_ms)
         except ContractError as error:
             item.poison = str(error)
         finally:
@@ -138,7 +145,6 @@ class Senders:
         elif target.rule.needs_intent:
             owner.intents.conclude(lane, item, tried)
         else:
-            self.signed.note(item.delivery_id or "", attempt.started_ms)
             owner.finished(lane, item, verdict, attempt)
 
     def _lay(self, aggregate: str) -> None:

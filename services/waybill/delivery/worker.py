@@ -6,7 +6,7 @@ is gone is drained and left, all within seconds of `waybill apply`.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from waybill.delivery.ports import Clients, ConfigSource, SignerSource
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target, limits_of
 from waybill.delivery.store import TaskStore
+from waybill.infra.http_client import HttpClient
 from waybill.infra.kafka import TransactionalProducer
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
@@ -33,6 +34,8 @@ from waybill.kernel.ids import Tenant
 __all__ = ["Worker", "WorkerParts", "WorkerSettings"]
 
 _RESTART_S: Final = 5.0
+#: How often a client of a former configuration is looked at.
+_RETIRE_S: Final = 0.2
 #: Signing keys are read again this often, in ticks.
 _KEYS_TICKS: Final = 600
 
@@ -209,10 +212,13 @@ class Worker:
         group.start()
 
     def _retarget(self, group: DestinationGroup, destination: DestinationConfig, version: int) -> None:
+        before = group.target.client
         try:
             group.retarget(self._target(destination, version, group.target))
         except (ConfigError, UnavailableError) as error:
             self._log.error("destination.kept", destination=destination.name, reason=str(error))
+        if group.target.client is not before:
+            self._in_background(_retire(before, group.senders.under_way()))
 
     def _target(self, destination: DestinationConfig, version: int, before: Target | None) -> Target:
         """Make a target; connections are kept unless their limits changed."""
@@ -229,7 +235,10 @@ class Worker:
         self._part(group)
 
     def _part(self, group: DestinationGroup | Intake) -> None:
-        task = asyncio.get_running_loop().create_task(group.stop())
+        self._in_background(group.stop())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
 
@@ -264,3 +273,10 @@ class Worker:
             group.tick()
         for intake in self.intakes.values():
             intake.tick()
+
+
+async def _retire(client: HttpClient, is_used: Callable[[], bool]) -> None:
+    """Close the connections of a former configuration once no attempt uses them."""
+    while is_used():  # noqa: ASYNC110 - facts without an event
+        await asyncio.sleep(_RETIRE_S)
+    await client.close()

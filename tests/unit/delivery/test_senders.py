@@ -1,0 +1,96 @@
+"""A client of a former configuration is closed when the last attempt that began with it has ended."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from waybill.delivery.core.lanes import Item, Lane
+from waybill.delivery.senders import Senders
+from waybill.delivery.worker import _retire
+from waybill.infra.clock import SystemClock
+from waybill.infra.http_client import HttpClient
+
+
+class Client:
+    """Notes whether it was closed."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class Destination:
+    """A target whose attempts end when the test says so."""
+
+    def __init__(self) -> None:
+        self.target: Any = self
+        self.config: Any = self
+        self.rule: Any = self
+        self.needs_intent = False
+        self.concurrency = 4
+        self.gates: list[asyncio.Event] = []
+
+    def body_of(self, item: Item) -> bytes:
+        return b"{}"
+
+    async def attempt(self, item: Item, body: bytes) -> tuple[Any, Any]:
+        self.gates.append(asyncio.Event())
+        await self.gates[-1].wait()
+        return None, _Try()
+
+
+class _Try:
+    started_ms = 0
+
+
+class Owner:
+    """Hands out one head per lane."""
+
+    gone = False
+    inflight = 0
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = list(items)
+        self.ended = 0
+
+    def next(self, lane: Lane) -> Item | None:
+        return self._items.pop(0) if self._items else None
+
+    def finished(self, *_: object) -> None:
+        self.ended += 1
+
+
+def item(number: int) -> Item:
+    found = Item(number, "subject/1", number, (b"subject/1", [], b"{}"))
+    found.delivery_id = f"d-{number}"
+    return found
+
+
+async def _until(fact: Any) -> None:
+    async with asyncio.timeout(5):
+        while not fact():  # noqa: ASYNC110 - facts of a test
+            await asyncio.sleep(0.005)
+
+
+async def test_only_attempts_of_before_keep_a_former_client_open() -> None:
+    destination, client = Destination(), Client()
+    senders = Senders(cast("Any", destination), SystemClock())
+    owner: Any = Owner([item(1), item(2)])
+    senders.resize()
+    senders.offer(owner, Lane("subject/1"))
+    await _until(lambda: len(destination.gates) == 1)
+
+    is_used = senders.under_way()
+    senders.offer(owner, Lane("subject/2"))
+    await _until(lambda: len(destination.gates) == 2)
+    assert is_used()
+    destination.gates[0].set()
+    await _until(lambda: owner.ended == 1)
+
+    assert senders.inflight == 1
+    assert not is_used(), "the one under way began after the change"
+    await _retire(cast("HttpClient", client), is_used)
+    assert client.is_closed
+    await senders.stop()
