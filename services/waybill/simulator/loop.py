@@ -75,7 +75,7 @@ class SimLoop(_Loop):  # type: ignore[misc] # Any is meant
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
-            while ready and not self.is_frozen:
+            while ready and not self.is_frozen and not self.is_dead:
                 handle = ready.popleft()
                 if not handle.cancelled():
                     handle._run()

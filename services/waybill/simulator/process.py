@@ -89,7 +89,8 @@ class SimProcess:
         return self.is_alive and not self.loop.is_frozen
 
     def start(self, make: Callable[["SimProcess"], Worker]) -> None:
-        """Begin a life."""
+        """Begin a life; the one before is unwound first, or its last breath would be drawn in this one."""
+        _bury(self.loop)
         self.life += 1
         self.loop = SimLoop(self._time)
         self.loop.on_fuse = self.kill
@@ -178,6 +179,7 @@ def _settle(future: "asyncio.Future[Any]", value: Any) -> None:
 
 
 def _bury(loop: SimLoop) -> None:
+    """Unwind a process that ended; once is enough."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # work that was made and never begun
         loop.abandon()
