@@ -11,6 +11,7 @@ from waybill.contracts.states import State
 from waybill.delivery import store as sql
 from waybill.delivery.actor import PartitionActor
 from waybill.simulator.listener import Fate
+from waybill.simulator.network import CALM, Weather
 from waybill.simulator.orders import TENANT, Order
 from waybill.simulator.world import World
 
@@ -250,6 +251,46 @@ def test_the_relay_repeats_what_a_row_holds(make_world: MakeWorld) -> None:
     assert world.laws.audited["crm", order.delivery_id("crm")][-1] == "repeat"
 
 
+@pytest.mark.requirement("AT-2", "DC-22")
+def test_the_relay_repeats_what_a_row_of_a_former_owner_holds(make_world: MakeWorld) -> None:
+    world = make_world(workers=2, hot_attempts=0)
+    world.start("w0")
+    order = world.relay.emit(A)
+    world.script(order, Fate.BUSY)
+    reached(world, lambda: state(world, order) == State.ACKNOWLEDGED)
+    world.timeline.run_for(0.5)
+    world.processes["w0"].kill()
+    before = world.laws.attempts
+
+    world.start("w1")
+    world.relay.repeat(order)
+    at_rest(world)
+
+    assert world.laws.attempts == before, "nothing is sent"
+
+
+@pytest.mark.requirement("DC-23")
+@pytest.mark.parametrize("seed", [12, 14, 30])
+def test_a_new_epoch_waits_for_a_row_that_is_being_written(make_world: MakeWorld, seed: int) -> None:
+    def slow_down() -> None:
+        world.network.weather = Weather(slow=1.0)
+        world.timeline.after(0.001, setattr, world.network, "weather", CALM)
+        world.groups.evict(*world.groups.members()[0], 1.0)
+
+    world = make_world(seed=seed, workers=2, hot_attempts=0, strikes={("w0", "before_row", 1): slow_down})
+    world.start("w0")
+    world.timeline.run_for(1.0)
+    world.start("w1")
+    world.timeline.run_for(1.0)
+    order = world.relay.emit(A)
+    world.script(order, Fate.BUSY)
+    reached(world, lambda: any("w1 owns" in line for line in world.trace.lines()))
+    world.timeline.run_for(1.0)
+    at_rest(world)
+
+    assert done(world) == [1]
+
+
 @pytest.mark.requirement("DC-23")
 def test_a_partition_that_comes_straight_back_waits_for_its_own_old_attempt(make_world: MakeWorld) -> None:
     world = make_world(total_s=5.0)
@@ -291,6 +332,7 @@ def test_intake_waits_for_the_configuration_a_command_was_resolved_against(make_
     reached(world, lambda: len(world.laws.letters) == 1)
     world.apply(seen_after_s=2.0, newcomer="late")
     order = world.relay.emit("subject/2", destinations=["late"])
+    world.timeline.run_for(1.0)
     at_rest(world)
 
     (letter,) = world.laws.letters.values()
