@@ -22,13 +22,26 @@ GUARD = ("delivery/core/lanes.py", "return next(iter(self._outstanding), self.po
 
 
 def campaign(*words: str, environ: Mapping[str, str], cwd: Path | None = None) -> tuple[int, dict[str, Any]]:
-    """Run one through the command line; return its exit code and its report. What it says goes to stderr."""
-    command = [*WAYBILL, "chaos", "--json", *words]
-    done = subprocess.run(
-        command, env={**os.environ, **environ}, cwd=cwd, stdout=subprocess.PIPE, text=True, check=False
-    )
-    assert done.stdout, f"no report, exit code {done.returncode}: see what it said on stderr"
-    return done.returncode, json.loads(done.stdout)
+    """Run one through the command line; return its exit code and its report. What it says goes to stderr.
+
+    Whatever ends the test, the campaign is asked to end what it started.
+    """
+    with subprocess.Popen(
+        [*WAYBILL, "chaos", "--json", *words],
+        env={**os.environ, **environ},
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            said, _ = process.communicate()
+        except BaseException:
+            process.terminate()
+            process.wait(120)
+            raise
+    assert said, f"no report, exit code {process.returncode}: see what it said on stderr"
+    return process.returncode, json.loads(said)
 
 
 def on(stack: Stack) -> dict[str, str]:
