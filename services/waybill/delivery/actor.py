@@ -6,31 +6,27 @@ not do: let an offset pass a record that is neither settled, stored nor another'
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
 from waybill.delivery.core.position import Position
-from waybill.delivery.core.records import Place, Try
+from waybill.delivery.core.records import Place
 from waybill.delivery.desk import Desk, Given
-from waybill.delivery.gate import LEASE_S, Gate
+from waybill.delivery.gate import LEASE_S, Claimed, Gate
 from waybill.delivery.intents.attempts import Intents
 from waybill.delivery.settler import Settler, Topics
 from waybill.delivery.store import Owned
 from waybill.delivery.takeover import LeftOver, Sweeper, find_position, publish_left_over, read_rows
-from waybill.infra.kafka import OffsetMove, Record
+from waybill.infra.kafka import OffsetMove
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import TransientError
-from waybill.kernel.ids import DestinationName
 
-__all__ = ["Claimed", "PartitionActor"]
+__all__ = ["PartitionActor"]
 
 #: How long the brokers may take to say whose a partition is.
 _CONFIRM_S: Final = 5.0
-#: A record of ours with the aggregate and sequence it takes here, and all its sequences.
-Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
 
 
 class PartitionActor:
@@ -75,7 +71,7 @@ class PartitionActor:
 
     def offset_move(self) -> OffsetMove:
         """Return the offset to commit, with the proof of ownership."""
-        note = Position(epoch=self.owned.epoch, released=self._released).encode()
+        note = self._gate.note(self.owned.epoch, self.lanes, is_released=self._released)
         return OffsetMove(self._given.group_metadata, self._topics.commands, self.partition, self.lanes.base(), note)
 
     def carried(self, started: float, move: OffsetMove) -> None:
@@ -131,6 +127,7 @@ class PartitionActor:
         position = await find_position(desk, self._topics.commands, self.partition)
         self.lanes = PartitionLanes(position[0], desk.limits)
         self._committed = position[0]
+        self._gate.take(position[1])
         if self._given.is_doubted and not await desk.committer.carried(self, _CONFIRM_S):
             raise TransientError("the brokers do not say that it is ours")
         left = None if self.is_closing else await read_rows(desk, self.owned)
@@ -166,9 +163,8 @@ class PartitionActor:
         self.is_closing = True
         ghosts = self._desk.ghosts
         if self.inflight:
-            for lane in self.lanes.lanes.values():
-                if lane.head is not None and lane.head.started is not None:
-                    ghosts[lane.aggregate] = ghosts.get(lane.aggregate, 0) + 1
+            for aggregate in _in_flight(self.lanes):
+                ghosts[aggregate] = ghosts.get(aggregate, 0) + 1
 
     # Records
 
@@ -177,19 +173,14 @@ class PartitionActor:
         if self.gone or not self.is_taken:
             return
         lanes, known = self.lanes, self._known
-        if batch and batch[0][0][1] < lanes.position:  # the reader began before the offset we were told
-            batch = [claimed for claimed in batch if claimed[0][1] >= lanes.position]
-        admit = lanes.admit
-        for record, aggregate, sequence, sequences in batch:
-            item = Item(record[1], aggregate, sequence, (record[2], record[3], record[4]))
-            item.sequences = sequences
+        for item in self._gate.fresh(batch, lanes.position):
             is_known = False
             if known:
                 self.settler.identify(item)
                 is_known = _hash(item.delivery_id or "") in known
-            writes = admit(item, is_known=is_known)
+            writes = lanes.admit(item, is_known=is_known)
             if writes:
-                self.settler.store(lanes.lanes[aggregate], writes)
+                self.settler.store(lanes.lanes[item.aggregate], writes)
         lanes.position = max(position, lanes.position)
         self.pump()
         if lanes.is_over and not self.is_held:
@@ -218,14 +209,6 @@ class PartitionActor:
         """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
         return None if self.is_closing else self._gate.next(lane)
 
-    def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
-        """Record what an attempt came to and move on."""
-        self.settler.finished(lane, item, verdict, attempt)
-
-    def poisoned(self, lane: Lane, item: Item) -> None:
-        """End a delivery that can never be sent."""
-        self.settler.poisoned(lane, item)
-
     # Time
 
     def tick(self, mono: float) -> None:
@@ -245,6 +228,11 @@ class PartitionActor:
             item.next_due = deadline
             item.sent = item.may_have_acted = True  # who reads the row after a crash knows no more
             self.settler.store(lane, self.lanes.to_rows(lane))
+
+
+def _in_flight(lanes: PartitionLanes) -> list[str]:
+    heads = (lane.head for lane in lanes.lanes.values())
+    return [head.aggregate for head in heads if head is not None and head.started is not None]
 
 
 def _hash(delivery_id: str) -> int:

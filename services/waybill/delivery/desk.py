@@ -48,6 +48,18 @@ class Careful(Protocol):
         ...
 
 
+class Settles(Protocol):
+    """What ends attempts."""
+
+    def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
+        """Record what an attempt came to and move on."""
+        ...
+
+    def poisoned(self, lane: Lane, item: Item) -> None:
+        """End a delivery that can never be sent."""
+        ...
+
+
 class Owner(Fenced, Protocol):
     """The owner of one partition, as its settler and its destination see it."""
 
@@ -63,20 +75,17 @@ class Owner(Fenced, Protocol):
     is_closing: bool
 
     @property
+    def settler(self) -> Settles:
+        """What attempts come to is brought here."""
+        ...
+
+    @property
     def intents(self) -> Careful:
         """How attempts are made at a destination that cannot bear every repeat."""
         ...
 
     def next(self, lane: Lane) -> Item | None:
         """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
-        ...
-
-    def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
-        """Record what an attempt came to and move on."""
-        ...
-
-    def poisoned(self, lane: Lane, item: Item) -> None:
-        """End a delivery that can never be sent."""
         ...
 
     def slow(self, lane: Lane, item: Item, deadline: datetime) -> None:

@@ -1,13 +1,19 @@
 """Whether the head of a lane may be attempted now: lease, time, ghosts, a fresh signature, configuration, expiry."""
 
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
-from waybill.delivery.core.lanes import Item, Lane
+from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
+from waybill.delivery.core.position import MAX_UNSETTLED, Position
+from waybill.delivery.core.reach import Reach
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.settler import Settler
+from waybill.infra.kafka import Record
+from waybill.kernel.ids import DestinationName
 
-__all__ = ["LEASE_S", "Gate"]
+__all__ = ["LEASE_S", "Claimed", "Gate"]
 
 #: An attempt starts only within this many boot-time seconds of the start of the last transaction that carried its
 #: partition's offset; a new owner waits as long.
@@ -18,27 +24,62 @@ _GHOST_WAIT: Final = timedelta(milliseconds=50)
 _CONFIG_WAIT: Final = timedelta(milliseconds=200)
 
 
+#: A record of ours with the aggregate and sequence it takes here, and all its sequences.
+Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
+
+
 class Gate:
     """The last look before a byte leaves, for one owner."""
 
     def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
         self._desk, self._owner, self._settler = desk, owner, settler
         self._lease_start = -LEASE_S
-        #: Lanes that wait for the lease.
+        #: How far attempts may go.
+        self.reach = Reach()
+        #: Lanes that wait for the lease, or for a transaction that allows their record.
         self._stalled: list[Lane] = []
 
     def renewed(self, started: float) -> None:
         """Count the lease from the start of a transaction that succeeded."""
         self._lease_start = started
+        self.reach.carried()
         if self._stalled and not self._owner.gone:
             stalled, self._stalled = self._stalled, []
             for lane in stalled:
                 self._desk.offer(self._owner, lane)
 
+    def take(self, note: Position) -> None:
+        """Begin where a former owner ended."""
+        self.reach = Reach(note.sent_to, note.settled_to, note.unsettled)
+
+    def note(self, epoch: uuid.UUID, lanes: PartitionLanes, *, is_released: bool) -> str:
+        """Return what stands beside the next committed offset."""
+        unsettled, settled_to = self.reach.settled(*lanes.first_unsettled(MAX_UNSETTLED), lanes.position)
+        sent_to = self.reach.promise(lanes.position, is_released=is_released)
+        return Position(
+            epoch=epoch, released=is_released, sent_to=sent_to, settled_to=settled_to, unsettled=unsettled
+        ).encode()
+
+    def fresh(self, batch: Iterable[Claimed], first: int) -> Iterator[Item]:
+        """Return what of a poll is to be taken, from an offset on: not what a former owner settled.
+
+        What it may have sent is marked; where intents are kept they say it better.
+        """
+        reach, has_intents = self.reach, self._desk.target.rule.needs_intent
+        for record, aggregate, sequence, sequences in batch:
+            offset = record[1]
+            if offset < first or reach.is_settled(offset):
+                continue
+            item = Item(offset, aggregate, sequence, (record[2], record[3], record[4]))
+            item.sequences = sequences
+            if reach.is_doubtful(offset) and not has_intents:
+                item.sent = item.may_have_acted = True
+            yield item
+
     def next(self, lane: Lane) -> Item | None:
         """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
         item = lane.head
-        if item is None or not self._has_lease(lane):
+        if item is None or not self._has_lease(lane, item):
             return None
         now = self._desk.tools.clock.now()
         due = self._not_before(lane, item, now)
@@ -51,6 +92,7 @@ class Gate:
         if item.command.expires_at <= now and not self._desk.target.rule.needs_intent:
             self._settler.expire(lane, item, now)
             return None
+        self.reach.note(item.offset)
         return item
 
     @property
@@ -58,9 +100,9 @@ class Gate:
         """Whether a byte may leave now: the lease holds and nothing is being given back."""
         return not self._owner.is_closing and self._desk.tools.clock.monotonic() - self._lease_start < LEASE_S
 
-    def _has_lease(self, lane: Lane) -> bool:
+    def _has_lease(self, lane: Lane, item: Item) -> bool:
         age = self._desk.tools.clock.monotonic() - self._lease_start
-        if age >= LEASE_S:
+        if age >= LEASE_S or (item.held is Held.MEMORY and not self.reach.allows(item.offset)):
             self._stalled.append(lane)
             self._desk.committer.carry(self._owner, at_once=True)
             return False

@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import Any, Final
 
 from waybill.contracts.names import commands_topic, delivery_group
-from waybill.delivery.actor import Claimed, PartitionActor
+from waybill.delivery.actor import PartitionActor
 from waybill.delivery.committer import Committer
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
 from waybill.delivery.core.ownership import Claim
 from waybill.delivery.desk import Given, Owner
+from waybill.delivery.gate import Claimed
 from waybill.delivery.ports import Clients
 from waybill.delivery.reader import ReaderThread
 from waybill.delivery.rows import RowTools

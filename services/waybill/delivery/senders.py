@@ -141,11 +141,11 @@ class Senders:
         if owner.gone:
             self._lay(lane.aggregate)
         elif item.poison is not None:
-            owner.poisoned(lane, item)
+            owner.settler.poisoned(lane, item)
         elif target.rule.needs_intent:
             owner.intents.conclude(lane, item, tried)
         else:
-            owner.finished(lane, item, verdict, attempt)
+            owner.settler.finished(lane, item, verdict, attempt)
 
     def _lay(self, aggregate: str) -> None:
         """Let an aggregate go on whose former owner's attempt has ended."""

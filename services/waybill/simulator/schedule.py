@@ -1,11 +1,8 @@
 """A seed's schedule: what the world consists of, which commands come when, what goes wrong and when.
 
-Two things are never drawn together, because the engine does not yet keep what it would take to tell them apart; each
-has its named seed among the tests, marked as a known limit:
-
-- commands that expire soon, with owners that forget what they sent (a crash, a freeze, a partition taken away);
-- records the relay repeats, with listeners that fail what they have done (a repeat of what was acknowledged is not
-  known as one).
+One thing is never drawn together with another, because the engine does not yet keep what it would take to tell them
+apart; it has its named seed among the tests, marked as a known limit: records the relay repeats, with listeners that
+fail what they have done (a repeat of what was acknowledged is not known as one).
 """
 
 from collections.abc import Callable
@@ -66,12 +63,6 @@ class CommandKind(StrEnum):
     HIDDEN = "hidden"
 
 
-#: Those that make an owner forget what it sent.
-FORGETFUL: Final = frozenset(
-    {FaultKind.KILL, FaultKind.KILL_IN, FaultKind.STOP, FaultKind.FREEZE, FaultKind.EVICT, FaultKind.SHUFFLE}
-)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """One thing that goes wrong."""
@@ -114,7 +105,6 @@ def draw(seed: int) -> Schedule:
     workers = rng.choice((1, 2, 2, 3))
     faults = _faults(rng, chaos_s)
     strikes = _strikes(rng, workers)
-    forgets = bool(strikes) or workers > 1 or any(fault.kind in FORGETFUL for fault in faults)
     repeats = rng.random() < 0.3
     setup = Setup(
         seed=seed,
@@ -131,7 +121,7 @@ def draw(seed: int) -> Schedule:
         weather=_weather(rng),
         strikes=strikes,
     )
-    commands = _commands(rng, chaos_s, repeats=repeats, short=not forgets and not repeats)
+    commands = _commands(rng, chaos_s, repeats=repeats, short=not repeats)
     return Schedule(setup=setup, chaos_s=chaos_s, commands=commands, faults=faults)
 
 

@@ -2,6 +2,7 @@
 
 import uuid
 from datetime import UTC, datetime
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from waybill.contracts.states import State
 from waybill.delivery.core.classify import Proven, Verdict
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.ownership import Claim, identify
-from waybill.delivery.core.position import MAX_METADATA, Position
+from waybill.delivery.core.position import MAX_METADATA, MAX_UNSETTLED, Position
 from waybill.delivery.core.quick import quick_command
 from waybill.delivery.core.records import (
     Event,
@@ -154,9 +155,14 @@ def test_a_damaged_stored_record_is_refused(cut: int) -> None:
         unpack_record(packed[: min(cut, len(packed) - 1)])
 
 
-@pytest.mark.parametrize("released", [True, False])
-def test_a_position_comes_back_and_fits(released: bool) -> None:
-    position = Position(epoch=EPOCH, released=released)
+@given(
+    released=st.booleans(),
+    sent_to=st.integers(0, 2**40),
+    steps=st.lists(st.integers(1, 2**33), max_size=MAX_UNSETTLED) | st.just([2**34] * MAX_UNSETTLED),
+)
+def test_a_position_comes_back_and_fits(released: bool, sent_to: int, steps: list[int]) -> None:
+    offsets = tuple(accumulate(steps))
+    position = Position(epoch=EPOCH, released=released, sent_to=sent_to, settled_to=sent_to, unsettled=offsets)
 
     assert Position.decode(position.encode()) == position
     assert len(position.encode()) <= MAX_METADATA
@@ -167,18 +173,25 @@ def test_empty_metadata_is_a_start_that_nobody_owned() -> None:
     assert Position.decode(None).released
 
 
+#: What an owner writes.
+WHOLE = f"waybill1;epoch={EPOCH};released=1;sent_to=7;settled_to=5;unsettled="
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "other",
-        f"waybill2;epoch={EPOCH};released=1",
-        f"waybill1;epoch={EPOCH}",
-        f"waybill1;epoch={EPOCH};released=2",
-        "waybill1;epoch=x;released=1",
-        "waybill1;released=1",
+        WHOLE.replace("waybill1", "waybill2"),
+        WHOLE.replace(";released=1", ""),
+        WHOLE.replace("released=1", "released=2"),
+        WHOLE.replace(str(EPOCH), "x"),
+        WHOLE.replace("sent_to=7", "sent_to=-7"),
+        WHOLE.replace(";settled_to=5", ""),
+        WHOLE.replace("unsettled=", "unsettled=gA"),  # an offset that is cut off
     ],
 )
 def test_metadata_of_an_unknown_form_is_refused(text: str) -> None:
+    assert Position.decode(WHOLE).sent_to == 7
     with pytest.raises(ContractError):
         Position.decode(text)
 

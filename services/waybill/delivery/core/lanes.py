@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from waybill.contracts.codes import ErrorCode
@@ -175,6 +176,11 @@ class PartitionLanes:
     def base(self) -> int:
         """Return the offset to commit: every record below it is settled, stored or not ours."""
         return next(iter(self._outstanding), self.position)
+
+    def first_unsettled(self, most: int) -> tuple[tuple[int, ...], int]:
+        """Return the lowest offsets that are neither settled nor stored, and the offset below which these are all."""
+        found = tuple(islice(self._outstanding, most + 1))
+        return found[:most], found[most] if len(found) > most else self.position
 
     @property
     def unsettled(self) -> int:
