@@ -36,9 +36,8 @@ class PartitionActor:
         self._desk, self._given = desk, given
         self._topics = Topics.of(desk)
         self.partition = given.partition
-        self.owned = Owned(
-            tenant=desk.tenant, destination=desk.target.name, partition=given.partition, epoch=given.epoch
-        )
+        name = desk.target.name
+        self.owned = Owned(tenant=desk.tenant, destination=name, partition=given.partition, epoch=given.epoch)
         self.place = Place(self._topics.commands, given.partition, str(given.epoch))
         self.lanes = PartitionLanes(0, desk.limits)
         self.settler = Settler(desk, self, self._topics)
@@ -58,9 +57,7 @@ class PartitionActor:
         self._committed = 0
         self._moved_at = 0.0
         self._sweeper = Sweeper(desk, self, self.settler)
-        self._log = get_logger("delivery").bind(
-            tenant=desk.tenant, destination=desk.target.name, partition=given.partition
-        )
+        self._log = get_logger("delivery").bind(tenant=desk.tenant, destination=name, partition=given.partition)
 
     # Fenced: what the committer asks and tells
 
@@ -125,8 +122,7 @@ class PartitionActor:
         if self._given.is_doubted:  # what the owner before left on its way moves the offset
             await desk.committer.settled()
         position = await find_position(desk, self._topics.commands, self.partition)
-        self.lanes = PartitionLanes(position[0], desk.limits)
-        self._committed = position[0]
+        self.lanes, self._committed = PartitionLanes(position[0], desk.limits), position[0]
         self._gate.take(position[1])
         if self._given.is_doubted and not await desk.committer.carried(self, _CONFIRM_S):
             raise TransientError("the brokers do not say that it is ours")
@@ -151,9 +147,8 @@ class PartitionActor:
         self.drop()
 
     def _is_drained(self) -> bool:
-        if self._desk.tools.clock.now() < self.settler.fresh_from:
-            return False  # the next owner does not know in which second we signed
-        return self.inflight == 0 and self.settler.rows.is_idle and not self._is_taking
+        is_fresh = self._desk.tools.clock.now() >= self.settler.fresh_from  # the next owner signs in another second
+        return is_fresh and self.inflight == 0 and self.settler.rows.is_idle and not self._is_taking
 
     def drop(self) -> None:
         """Forget everything without a word to Kafka; attempts in flight are waited for by their aggregates."""
@@ -161,10 +156,7 @@ class PartitionActor:
             return
         self.gone = True
         self.is_closing = True
-        ghosts = self._desk.ghosts
-        if self.inflight:
-            for aggregate in _in_flight(self.lanes):
-                ghosts[aggregate] = ghosts.get(aggregate, 0) + 1
+        _leave_ghosts(self._desk.ghosts, self.lanes)
 
     # Records
 
@@ -230,9 +222,11 @@ class PartitionActor:
             self.settler.store(lane, self.lanes.to_rows(lane))
 
 
-def _in_flight(lanes: PartitionLanes) -> list[str]:
-    heads = (lane.head for lane in lanes.lanes.values())
-    return [head.aggregate for head in heads if head is not None and head.started is not None]
+def _leave_ghosts(ghosts: dict[str, int], lanes: PartitionLanes) -> None:
+    """Count the aggregates whose attempt is under way: nothing of them starts before it has ended."""
+    for lane in lanes.lanes.values():
+        if lane.head is not None and lane.head.started is not None:
+            ghosts[lane.aggregate] = ghosts.get(lane.aggregate, 0) + 1
 
 
 def _hash(delivery_id: str) -> int:

@@ -113,16 +113,12 @@ class Committer:
         self._touched: dict[Fenced, None] = {}
         self._waiters: dict[Fenced, list[asyncio.Future[bool]]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._busy = False
+        self._busy = self._urgent = False
         self._batch = 0
-        self._urgent = False
         self._closed = threading.Event()
         #: Counts for metrics: transactions, records, seconds in transactions, failures.
-        self.transactions = 0
-        self.records = 0
-        self.seconds = 0.0
-        self.failures = 0
-        self.is_connected = False
+        self.transactions = self.records = self.failures = 0
+        self.seconds, self.is_connected = 0.0, False
 
     def start(self) -> None:
         """Start the strand; it connects at once, and again whenever it lost its producer."""
@@ -244,13 +240,11 @@ class Committer:
 
     async def _first(self) -> TransactionalProducer | None:
         """Connect before there is anything to write: a worker without traffic is ready, and finds out what keeps it from it."""
-        failures = 0
         while not self._closed.is_set():
             try:
                 return await self._connect()
             except ProducerLostError as error:
-                await self._failed(error, failures)
-                failures += 1
+                await self._failed(error, len(_WAITS))
         return None
 
     async def _failed(self, error: TransactionError | ProducerLostError, failures: int, partitions: int = 0) -> None:
