@@ -216,6 +216,8 @@ def test_the_database_knows_the_eight_states_and_fourteen_codes_and_no_other(mig
         for column in ("state", "error_code"):
             with pytest.raises(psycopg.errors.CheckViolation):
                 connection.execute(f"UPDATE delivery.open_task SET {column} = 'invented', version = 2")
+        with pytest.raises(psycopg.errors.CheckViolation, match="open_task_state"):
+            _plain_row(connection, "invented", 1)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +254,7 @@ def test_a_worker_that_freezes_in_a_transaction_is_thrown_out_in_three_seconds(m
     }
 
 
-def _plain_row(connection: psycopg.Connection, state: State, version: int) -> None:
+def _plain_row(connection: psycopg.Connection, state: str, version: int) -> None:
     connection.execute(
         "INSERT INTO delivery.open_task (tenant, destination, delivery_id, command_id, aggregate, sequence, partition,"
         " record_offset, state, version, attempt, expires_at, blocks, sent, may_have_acted, record, created_at,"
