@@ -12,7 +12,7 @@ from waybill.simulator import Verdict, draw, play, run_seed, run_seeds
 from waybill.simulator.schedule import CommandKind, FaultKind
 
 #: Any number more by `waybill sim --seeds`.
-BLOCKS, BLOCK = 10, 150
+BLOCKS, BLOCK = 8, 150
 
 
 def told(verdict: Verdict) -> str:
