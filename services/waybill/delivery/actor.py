@@ -109,7 +109,7 @@ class PartitionActor:
         self.settler.rows.begin(self.lanes)
         self.is_taken = True
         for aggregate, rows in left.blocked:
-            self.lanes.adopt(aggregate, rows)
+            self.lanes.adopt(aggregate, rows, in_doubt=not note.released and not self._desk.target.rule.needs_intent)
         self.pump()
         self._log.info("partition.taken", offset=offset, rows=len(left.known), lanes=len(left.blocked))
 

@@ -74,3 +74,13 @@ def test_a_lane_that_is_found_halted_stays_so(lanes: PartitionLanes) -> None:
     lanes.stored(lane, follower, is_repeat=False)
 
     assert (lane.halted, lanes.loads, list(lanes.ready)) == (True, [], [])
+
+
+@pytest.mark.requirement("DC-8")
+def test_only_the_first_row_of_a_lane_taken_from_somebody_may_have_been_under_way(lanes: PartitionLanes) -> None:
+    lanes.adopt("subject/1", 2, in_doubt=True)
+    (lane,) = lanes.loads
+    first, second = item(3, 1), item(4, 2)
+    lanes.fed(lane, [first, second], halted_at=None)
+
+    assert [(one.sent, one.may_have_acted) for one in (first, second)] == [(True, True), (False, False)]

@@ -104,6 +104,13 @@ def test_what_was_settled_beyond_a_slow_record_is_not_told_again_after_expiry(se
     assert verdict.ok, verdict.violations
 
 
+@pytest.mark.requirement("DC-8")
+def test_an_attempt_from_a_row_is_under_way_when_its_partition_is_lost_and_its_time_is_over() -> None:
+    verdict = run_seed(278)
+
+    assert verdict.ok, verdict.violations
+
+
 @pytest.mark.xfail(
     strict=True, reason="known limit: a repeat of what was acknowledged without a row is not known as one"
 )

@@ -133,7 +133,18 @@ class Item:
 class Lane:
     """One live aggregate."""
 
-    __slots__ = ("aggregate", "feed", "halted", "halted_at", "head", "loading", "rows", "waiting", "writing")
+    __slots__ = (
+        "aggregate",
+        "feed",
+        "halted",
+        "halted_at",
+        "head",
+        "in_doubt",
+        "loading",
+        "rows",
+        "waiting",
+        "writing",
+    )
 
     def __init__(self, aggregate: str) -> None:
         self.aggregate = aggregate
@@ -151,6 +162,8 @@ class Lane:
         self.halted = False
         #: Sequence of the row that halts it: what comes before it goes on.
         self.halted_at = 0
+        #: A former owner may have been attempting its first row.
+        self.in_doubt = False
 
 
 class PartitionLanes:
@@ -279,6 +292,9 @@ class PartitionLanes:
         lane.loading = False
         for item in items:
             item.held = Held.ROW
+            if lane.in_doubt:
+                item.sent = item.may_have_acted = True
+                lane.in_doubt = False
             self._hold(item)
             lane.feed.append(item)
         if not lane.feed:
@@ -289,9 +305,10 @@ class PartitionLanes:
                 lane.rows = lane.writing
         self.wake(lane)
 
-    def adopt(self, aggregate: str, rows: int) -> None:
-        """Take over an aggregate that has blocking rows."""
+    def adopt(self, aggregate: str, rows: int, *, in_doubt: bool = False) -> None:
+        """Take over an aggregate that has blocking rows; `in_doubt`: its first one may have been under way."""
         lane = self.lanes[aggregate] = Lane(aggregate)
+        lane.in_doubt = in_doubt
         lane.rows = rows
         self.wake(lane)
 
