@@ -15,7 +15,8 @@ from typing import Any, Final
 from waybill import devstack
 from waybill.chaos.books import read_books
 from waybill.chaos.closing import close_books, stand
-from waybill.chaos.core.schedule import StrikeKind
+from waybill.chaos.core.schedule import WORKERS as STRUCK_WORKERS
+from waybill.chaos.core.schedule import services
 from waybill.chaos.core.verdict import Verdict, judge
 from waybill.chaos.producers import Load, Producers
 from waybill.chaos.programs import Program, WitnessProgram
@@ -207,13 +208,14 @@ def _close(running: Running, *, is_at_rest: bool) -> None:
 
 def _campaign(running: Running) -> Mapping[str, Any]:
     options = running.options
+    struck = (*STRUCK_WORKERS, *services(running.site.stack.brokers))
     mischief = {kind for place in TOWN for kind in (*place.listener, *place.proxy)}
     return {
         "seed": options.seed,
         "aggregate_prefix": f"{AGGREGATE_TYPE}/{running.site.run}-",
         "destinations": {place.name: {"profile": place.profile, "on_unsettled": place.on_unsettled} for place in TOWN},
         "demands": {
-            "faults": {**dict.fromkeys(sorted(mischief), 1), **{kind.value: 1 for kind in StrikeKind}},
+            "faults": {**dict.fromkeys(sorted(mischief), 1), **{kind.value: 1 for kind in struck}},
             "hit_in_flight": HITS,
             "deliveries": options.commands,
             "aggregates": min(options.aggregates, options.commands // 4),

@@ -7,7 +7,7 @@ import pytest
 
 from waybill.chaos.core.draws import draw, pick
 from waybill.chaos.core.mischief import LASTS_S, TRIES, Mischief, lasts_s, mischief_for
-from waybill.chaos.core.schedule import FREEZE_S, SERVICES, WORKERS, StrikeKind, strikes
+from waybill.chaos.core.schedule import FREEZE_S, SERVICES, SERVICES_ALONE, WORKERS, StrikeKind, services, strikes
 from waybill.chaos.town import TOWN
 from waybill.delivery.gate import LEASE_S
 
@@ -31,7 +31,7 @@ def test_a_name_is_picked_by_its_share():
     assert picked[None] == pytest.approx(1000, rel=0.15)
 
 
-@pytest.mark.parametrize("row", [WORKERS, SERVICES])
+@pytest.mark.parametrize("row", [WORKERS, SERVICES, SERVICES_ALONE])
 def test_each_round_of_a_row_holds_each_of_its_strikes(row: tuple[StrikeKind, ...]):
     found = list(islice(strikes(3, row), 4 * len(row)))
 
@@ -42,7 +42,12 @@ def test_each_round_of_a_row_holds_each_of_its_strikes(row: tuple[StrikeKind, ..
 
 
 def test_every_kind_of_strike_is_in_a_row():
-    assert set(StrikeKind) == {*WORKERS, *SERVICES}
+    assert set(StrikeKind) == {*WORKERS, *SERVICES, *SERVICES_ALONE}
+
+
+def test_a_broker_is_killed_only_where_others_hold_what_it_held():
+    assert StrikeKind.BROKER_KILL in services(3)
+    assert StrikeKind.BROKER_KILL not in services(1)
 
 
 def test_a_freeze_outlasts_the_lease_and_the_session_of_the_group():

@@ -12,7 +12,16 @@ from typing import Final
 
 from waybill.chaos.core.draws import between, draw
 
-__all__ = ["FREEZE_S", "SERVICES", "WORKERS", "Strike", "StrikeKind", "strikes"]
+__all__ = [
+    "FREEZE_S",
+    "SERVICES",
+    "SERVICES_ALONE",
+    "WORKERS",
+    "Strike",
+    "StrikeKind",
+    "services",
+    "strikes",
+]
 
 
 class StrikeKind(StrEnum):
@@ -26,8 +35,10 @@ class StrikeKind(StrEnum):
     MEMBER_CHURN = "member_churn"
     #: SIGKILL to Connect, which is started again.
     CONNECT_KILL = "connect_kill"
-    #: SIGKILL to a broker, which is started again.
+    #: SIGKILL to one of several brokers, which is started again.
     BROKER_KILL = "broker_kill"
+    #: The only broker ends in order and is started again.
+    BROKER_RESTART = "broker_restart"
     #: SIGKILL to PostgreSQL and all its sessions; it is started again.
     POSTGRES_KILL = "postgres_kill"
 
@@ -40,6 +51,9 @@ WORKERS: Final = (
     StrikeKind.MEMBER_CHURN,
 )
 SERVICES: Final = (StrikeKind.CONNECT_KILL, StrikeKind.BROKER_KILL, StrikeKind.POSTGRES_KILL)
+#: With one broker. Killed, it may load a group, drop it and load it again while an aborted transaction is being ended
+#: (Kafka 4.4): the offset that transaction would have committed then stays pending for ever, and no client clears it.
+SERVICES_ALONE: Final = (StrikeKind.CONNECT_KILL, StrikeKind.BROKER_RESTART, StrikeKind.POSTGRES_KILL)
 #: Beyond the lease (3 s) and the group session (10 s): somebody else owns by then.
 FREEZE_S: Final = (14.0, 18.0)
 _LASTS: Final = {
@@ -48,10 +62,11 @@ _LASTS: Final = {
     StrikeKind.MEMBER_CHURN: (6.0, 9.0),
     StrikeKind.CONNECT_KILL: (0.2, 2.0),
     StrikeKind.BROKER_KILL: (0.2, 2.0),
+    StrikeKind.BROKER_RESTART: (0.2, 2.0),
     StrikeKind.POSTGRES_KILL: (0.2, 2.0),
 }
 #: Quiet seconds before a strike.
-_PAUSE: Final = {WORKERS: (1.5, 4.0), SERVICES: (3.0, 7.0)}
+_PAUSE: Final = {"workers": (1.5, 4.0), "services": (3.0, 7.0)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +84,11 @@ class Strike:
     round: int
 
 
+def services(brokers: int) -> tuple[StrikeKind, ...]:
+    """Return what is done to the services of a stack."""
+    return SERVICES if brokers > 1 else SERVICES_ALONE
+
+
 def strikes(seed: int, row: tuple[StrikeKind, ...]) -> Iterator[Strike]:
     """Yield the strikes of one row without end."""
     name = "workers" if row is WORKERS else "services"
@@ -78,7 +98,7 @@ def strikes(seed: int, row: tuple[StrikeKind, ...]) -> Iterator[Strike]:
             words = (name, number, place)
             yield Strike(
                 kind=row[place],
-                pause_s=between(seed, *_PAUSE[row], "pause", *words),
+                pause_s=between(seed, *_PAUSE[name], "pause", *words),
                 lasts_s=between(seed, *_LASTS[row[place]], "lasts", *words),
                 victim=draw(seed, "victim", *words),
                 round=number,
