@@ -53,6 +53,7 @@ class Owner:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self._items = list(items)
+        self.settler = self
         self.ended = 0
 
     def next(self, lane: Lane) -> Item | None:
