@@ -19,7 +19,7 @@ from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import FencedError, TransientError
 
-__all__ = ["Rows", "RowsOwner", "blocks"]
+__all__ = ["Rows", "RowsOwner", "blocks", "surface"]
 
 _MAX_ROWS: Final = 500
 _MAX_BYTES: Final = 8 * 1024 * 1024
@@ -117,7 +117,7 @@ class Rows:
         """See to it that what is to be done is done."""
         if self._task is None and not self._owner.gone:
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(_surface)
+            self._task.add_done_callback(surface)
 
     async def _run(self) -> None:
         failures = 0
@@ -199,10 +199,12 @@ class Rows:
             self._owner.rows_fed(lane, items, halted_at=halted_at)
 
 
-def _surface(task: "asyncio.Task[Any]") -> None:
+def surface(task: "asyncio.Task[Any]") -> None:
     """Let an error of ours end the process: the loop's exception handler decides."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        task.get_loop().call_exception_handler({"message": "row work ended", "exception": error, "task": task})
+        task.get_loop().call_exception_handler(
+            {"message": "work of a partition ended", "exception": error, "task": task}
+        )
 
 
 def image_of(item: Item, now: datetime) -> RowImage:

@@ -23,6 +23,7 @@ from waybill.delivery.core.retry import End
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.gate import LEASE_S, Gate
 from waybill.delivery.intents.statements import Answer, Intent, IntentStore, Opened, Opening
+from waybill.delivery.rows import surface
 from waybill.delivery.settler import Settler, untried
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import FencedError, TransientError
@@ -173,7 +174,7 @@ class Intents:
         queue.append((entry, future))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(_surface)
+            self._task.add_done_callback(surface)
         return await future
 
     async def _run(self) -> None:
@@ -227,9 +228,3 @@ class Intents:
 
 def _nothing(entry: object) -> None:
     """Answer nobody anything."""
-
-
-def _surface(task: "asyncio.Task[Any]") -> None:
-    """Let an error of ours end the process: the loop's exception handler decides."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        task.get_loop().call_exception_handler({"message": "intents ended", "exception": error, "task": task})
