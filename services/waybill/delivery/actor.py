@@ -175,6 +175,8 @@ class PartitionActor:
                 self.settler.store(lanes.lanes[item.aggregate], writes)
         lanes.position = max(position, lanes.position)
         self.pump()
+        for lane in lanes.crowding():
+            self.settler.store(lane, lanes.to_rows(lane))
         if lanes.is_over and not self.is_held:
             self.is_held = True
             self._desk.hold_reading(self, hold=True)

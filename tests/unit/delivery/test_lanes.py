@@ -84,3 +84,35 @@ def test_only_the_first_row_of_a_lane_taken_from_somebody_may_have_been_under_wa
     lanes.fed(lane, [first, second], halted_at=None)
 
     assert [(one.sent, one.may_have_acted) for one in (first, second)] == [(True, True), (False, False)]
+
+
+def busy(lanes: PartitionLanes, aggregate: str, first: int, count: int) -> None:
+    for offset in range(first, first + count):
+        made = Item(offset, aggregate, offset + 1, (aggregate.encode(), [], b""))
+        made.delivery_id = f"{aggregate}-{offset}"
+        lanes.admit(made)
+
+
+def test_a_hot_key_becomes_rows_when_it_keeps_others_from_being_read() -> None:
+    lanes = PartitionLanes(0, Limits(max_records=80))
+    busy(lanes, "subject/hot", 0, 70)
+    assert lanes.crowding() == [], "there is room: it stays on the happy path"
+
+    busy(lanes, "subject/calm", 70, 10)
+    hot = lanes.lanes["subject/hot"]
+    assert (lanes.is_over, lanes.crowding()) == (True, [hot])
+
+    stored = lanes.to_rows(hot)
+    for written in stored:
+        lanes.stored(hot, written, is_repeat=False)
+    assert [entry.sequence for entry in stored] == list(range(1, 71))
+    assert (lanes.has_room, lanes.crowding()) == (True, [])
+    assert lanes.base() == 70, "the offset waits for the others alone"
+
+
+def test_many_calm_keys_crowd_nobody() -> None:
+    lanes = PartitionLanes(0, Limits(max_records=80))
+    for number in range(20):
+        busy(lanes, f"subject/{number}", number * 5, 5)
+
+    assert (lanes.is_over, lanes.crowding()) == (True, []), "reading stops, Kafka is the buffer"

@@ -49,7 +49,7 @@ class Lanes(RuleBasedStateMachine):
     # The shell
 
     def take_over(self) -> None:
-        self.lanes = PartitionLanes(self.committed, Limits(max_records=10_000))
+        self.lanes = PartitionLanes(self.committed, Limits(max_records=4))
         self.read_to = self.committed
         self.inflight: dict[Item, Lane] = {}
         self.waiting: list[Lane] = []
@@ -148,6 +148,13 @@ class Lanes(RuleBasedStateMachine):
         item = next(item for item in self.inflight if item.held is Held.MEMORY)
         lane = self.inflight[item]
         self.store(lane, self.lanes.to_rows(lane))
+
+    @precondition(lambda self: self.lanes.crowding())
+    @rule()
+    def a_hot_key_makes_room(self) -> None:
+        for lane in self.lanes.crowding():
+            self.store(lane, self.lanes.to_rows(lane))
+        assert not self.lanes.crowding()
 
     @precondition(lambda self: self.inserts or self.moves or self.lanes.loads)
     @rule(count=st.integers(1, 4))

@@ -16,7 +16,7 @@ Nothing here infers anything from holes between offsets: control records make ho
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -29,6 +29,9 @@ from waybill.kernel.errors import InvariantBroken
 from waybill.kernel.ids import DestinationName
 
 __all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "PartitionLanes"]
+
+#: A lane that waits with this part of what may be held crowds the others out.
+_SHARE: Final = 8
 
 #: A blocking row in one of these is moved by people only.
 HALTING: Final = frozenset({State.AMBIGUOUS, State.FAILED, State.EXCEPTION, State.DEAD_LETTER})
@@ -55,6 +58,11 @@ class Limits:
     def __init__(self, max_records: int = 4000, max_bytes: int = 32 * 1024 * 1024) -> None:
         self.max_records = max_records
         self.max_bytes = max_bytes
+
+    def is_share(self, items: "Collection[Item]") -> bool:
+        """Whether items of one lane take so much of what may be held that the others are crowded out."""
+        size = sum(item.size for item in items)
+        return len(items) * _SHARE >= self.max_records or size * _SHARE >= self.max_bytes
 
 
 class Item:
@@ -209,6 +217,10 @@ class PartitionLanes:
     def has_room(self) -> bool:
         """Whether reading may resume."""
         return self.records * 2 <= self._limits.max_records and self.size * 2 <= self._limits.max_bytes
+
+    def crowding(self) -> list[Lane]:
+        """Return the lanes that fill the memory others need, once reading must stop: rows hold a hot key as well."""
+        return [lane for lane in self.lanes.values() if self._limits.is_share(lane.waiting)] if self.is_over else []
 
     # Records
 
