@@ -20,7 +20,8 @@ import yaml
 from typer.core import TyperGroup
 
 from waybill.cli import app as cli
-from waybill.contracts import codes, command, states
+from waybill.contracts import codes, command, driver_errors, states
+from waybill.delivery.core import classify
 from waybill.fabric.core import rules as fabric_rules
 from waybill.fabric.core import shape
 from waybill.kernel import errors
@@ -89,8 +90,46 @@ def page_errors() -> str:
         + table(("code", "meaning", "tried again by itself"), rows)
         + "\n## Phases\n\nHow far an attempt got, which decides whether something may have happened.\n\n"
         + table(("phase", "meaning"), [(f"`{phase}`", phases[phase]) for phase in codes.Phase])
+        + _tables_of_errors()
         + "\n## Families of exceptions\n\nWhat a caller may do about each.\n\n"
         + table(("class", "code", "meaning"), families)
+    )
+
+
+def _tables_of_errors() -> str:
+    failures = member_docs(classify, classify.Failure)
+    answers = [
+        *((f"`{status}`", rule) for status, rule in classify.STATUSES.items()),
+        *((f"other `{hundred}xx`", rule) for hundred, rule in classify.CLASSES.items()),
+        ("anything else", classify.OTHER),
+    ]
+    brokers: defaultdict[codes.ErrorCode, list[str]] = defaultdict(list)
+    for name, code in driver_errors.BROKER.items():
+        brokers[code].append(f"`{name}`")
+    return (
+        "\n## What a destination answers\n\n"
+        "By its status, unless a problem document names a code; such a document never makes a retry of a refusal.\n"
+        "A 2xx closes a delivery by its receipt, or by itself where the destination declares `proof: status`.\n\n"
+        + table(
+            ("status", "code", "detail", "it may have acted"),
+            [(n, f"`{r.code}`", f"`{r.detail}`", "yes" if r.may_have_acted else "") for n, r in answers],
+        )
+        + "\n## When no whole answer comes\n\n"
+        + table(
+            ("failure", "meaning", "phase", "code", "it may have acted"),
+            [
+                (f"`{f}`", failures[f], f"`{r.phase}`", f"`{r.code}`", "yes" if r.may_have_acted else "")
+                for f, r in classify.FAILURES.items()
+            ],
+        )
+        + "\n## What brokers answer\n\n"
+        f"By librdkafka's names; a name that is not here counts as `{driver_errors.UNREVIEWED}`.\n\n"
+        + table(("code", "errors"), [(f"`{code}`", ", ".join(sorted(names))) for code, names in brokers.items()])
+        + "\n## What the control database answers\n\n"
+        "By SQLSTATE, or its class of two characters. Without any nobody answered: "
+        f"`{driver_errors.NO_ANSWER}`; one that is not here counts as `{driver_errors.UNREVIEWED}`.\n"
+        "A worker asks again what is tried again by itself and ends on anything else.\n\n"
+        + table(("SQLSTATE", "code"), [(f"`{state}`", f"`{code}`") for state, code in driver_errors.DATABASE.items()])
     )
 
 

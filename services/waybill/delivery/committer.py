@@ -250,7 +250,7 @@ class Committer:
     async def _failed(self, error: TransactionError | ProducerLostError, failures: int, partitions: int = 0) -> None:
         """Count and tell a failure, then wait the longer the more there were."""
         self.failures += 1
-        self._log.warning("transaction.failed", reason=str(error), partitions=partitions)
+        self._log.warning("transaction.failed", reason=str(error), error_code=error.fault.value, partitions=partitions)
         await self._strand.wait(self._closed, _WAITS[min(failures, len(_WAITS) - 1)])
 
     async def _commit_all(

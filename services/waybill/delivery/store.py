@@ -16,6 +16,8 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
+from waybill.contracts.codes import RETRIED
+from waybill.contracts.driver_errors import UNREVIEWED, database_code
 from waybill.kernel.errors import FencedError, InvariantBroken, TransientError
 
 __all__ = ["OWNED", "Feed", "Found", "Owned", "RowImage", "RowMove", "TaskStore", "Unpublished"]
@@ -380,10 +382,21 @@ class TaskStore:
             async with self._pool.connection() as connection:
                 cursor = await connection.execute(query.encode(), values)
                 return await cursor.fetchall() if cursor.description else []
-        except (psycopg.OperationalError, PoolTimeout, psycopg.InterfaceError) as error:
-            raise TransientError(f"the control database does not answer: {type(error).__name__}") from error
-        except psycopg.errors.UndefinedFunction as error:
-            raise TransientError("the control database is older than this worker: run `waybill migrate`") from error
+        except PoolTimeout as error:
+            raise TransientError("the control database does not answer: PoolTimeout") from error
+        except psycopg.Error as error:
+            raise _told(error) from error
+
+
+def _told(error: psycopg.Error) -> Exception:
+    """Return what a database error means to the worker; one that does not pass by itself ends the process."""
+    if isinstance(error, psycopg.errors.UndefinedFunction):
+        return TransientError("the control database is older than this worker: run `waybill migrate`")
+    is_misused = error.sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    code = UNREVIEWED if is_misused else database_code(error.sqlstate)
+    if code in RETRIED:
+        return TransientError(f"the control database does not answer: {type(error).__name__}")
+    return InvariantBroken(f"the control database refused a statement ({code}): {type(error).__name__}")
 
 
 def _columns(rows: Iterable[object], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple, Protocol, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.driver_errors import NO_POSITION, NOT_OWNER, UNREVIEWED, broker_code
 from waybill.kernel.errors import FencedError, TransientError, UnavailableError
 
 __all__ = [
@@ -79,9 +81,13 @@ class OffsetRefusedError(FencedError):
 
 
 class TransactionError(TransientError):
-    """The transaction was aborted; the same records may be tried again in another one."""
+    """The transaction was aborted; the same records may be tried again in another one. `fault` classifies the cause."""
 
     code = "transaction_failed"
+
+    def __init__(self, message: str, *, fault: ErrorCode = UNREVIEWED) -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class ProducerLostError(TransientError):
@@ -89,20 +95,14 @@ class ProducerLostError(TransientError):
 
     code = "producer_lost"
 
+    def __init__(self, message: str, *, fault: ErrorCode = UNREVIEWED) -> None:
+        super().__init__(message)
+        self.fault = fault
 
-#: Somebody else owns the partition, or we left the group.
-_NOT_OWNER: Final = frozenset(
-    {
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.FENCED_MEMBER_EPOCH,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError.FENCED_INSTANCE_ID,
-    }
-)
-_NO_POSITION: Final = frozenset(
-    {KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001 - public names of the library begin so
-)
+
+#: The reviewed names as the numbers errors carry.
+_NOT_OWNER: Final = frozenset(getattr(KafkaError, name) for name in NOT_OWNER)
+_NO_POSITION: Final = frozenset(getattr(KafkaError, name) for name in NO_POSITION)
 
 
 class Listener(Protocol):
@@ -271,7 +271,8 @@ class TransactionalProducer:
         try:
             self._producer.init_transactions(10)
         except KafkaException as error:
-            raise ProducerLostError(f"{transactional_id}: the brokers did not accept it") from error
+            fault = broker_code(error.args[0].name())
+            raise ProducerLostError(f"{transactional_id}: the brokers did not accept it", fault=fault) from error
 
     def commit(self, records: Iterable[Outgoing], offsets: Sequence[OffsetMove]) -> None:
         """Write all of it or nothing.
@@ -319,10 +320,11 @@ class TransactionalProducer:
     def _recover(self, error: KafkaException) -> None:
         """Turn a failure into what the caller may do; the open transaction is gone afterwards."""
         cause = cast("Any", error.args[0])
+        fault = broker_code(cause.name())
         if not cause.fatal() and cause.txn_requires_abort():
             try:
                 self._producer.abort_transaction(8.0)
             except KafkaException as failed:
-                raise ProducerLostError(f"abort failed: {failed.args[0].name()}") from failed
-            raise TransactionError(f"transaction aborted: {cause.name()}") from error
-        raise ProducerLostError(f"producer unusable: {cause.name()}") from error
+                raise ProducerLostError(f"abort failed: {failed.args[0].name()}", fault=fault) from failed
+            raise TransactionError(f"transaction aborted: {cause.name()}", fault=fault) from error
+        raise ProducerLostError(f"producer unusable: {cause.name()}", fault=fault) from error

@@ -6,10 +6,9 @@ import pytest
 
 from waybill.contracts.codes import RETRIED, ErrorCode, Phase
 from waybill.contracts.fabric import Proof
-from waybill.delivery.core.answer import judge_answer, retry_after_s
+from waybill.delivery.core.answer import judge_answer
 from waybill.delivery.core.classify import FAILURES, Failure, judge_failure, judge_status
 from waybill.infra.http_client import PostFailure
-from waybill.kernel.clock import parse_instant
 
 DELIVERY = "3f0c1d0e-aaaa-5000-8000-000000000001"
 COMPLETE = {"status": "done", "source_version": "7", "count": 1, "digest": "sha256:00", "evidence": "urn:e:1"}
@@ -134,21 +133,3 @@ def test_a_problem_of_ours_may_narrow_but_never_widen(status: int, kind: str, ex
 def test_every_code_but_three_is_left_alone_when_a_problem_names_it() -> None:
     for code in set(ErrorCode) - RETRIED:
         assert judged(503, {"type": f"urn:waybill:error:{code}", "reason": "r"}) == (code, "r")
-
-
-@pytest.mark.requirement("GW-10")
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("7", 7.0),
-        (" 0 ", 0.0),
-        ("99999999999", 86_400.0),  # cut: expiry decides anyway
-        ("Thu, 01 Jan 2026 00:00:30 GMT", 30.0),
-        ("Wed, 31 Dec 2025 00:00:00 GMT", 0.0),  # in the past: at once
-        ("soon", None),
-        ("-1", None),
-        (None, None),
-    ],
-)
-def test_retry_after_is_read_as_seconds_or_a_date(text: str | None, expected: float | None) -> None:
-    assert retry_after_s(text, parse_instant("2026-01-01T00:00:00Z")) == expected

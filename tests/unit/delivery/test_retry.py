@@ -69,7 +69,8 @@ def test_a_delivery_that_is_a_row_is_never_hot() -> None:
 def test_retry_after_is_a_floor_and_goes_to_a_row_at_once() -> None:
     again = decide(POLICY, DURABLE, history(), judge_status(429, retry_after_s=90), NOW)
 
-    assert again == Again(due=NOW + timedelta(seconds=90), is_hot=False)
+    jitter = timedelta(seconds=backoff_s(POLICY, "d", 1))
+    assert again == Again(due=NOW + timedelta(seconds=90) + jitter, is_hot=False)
 
 
 @pytest.mark.requirement("GW-10", "DC-8")

@@ -1,7 +1,7 @@
 """What an HTTP answer proves: a receipt, a status, a refusal with a code, or nothing."""
 
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +19,18 @@ __all__ = ["judge_answer", "retry_after_s"]
 #: A wish longer than this is cut: the expiry of the command decides anyway.
 MAX_RETRY_AFTER_S: Final = 86_400.0
 _ACCEPTED: Final = 202
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)})"
+_TIME: Final = r"(?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
+#: IMF-fixdate, RFC 850, asctime.
+_DATES: Final = (
+    re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun), (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT"),
+    re.compile(
+        r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day, "
+        rf"(?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT"
+    ),
+    re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})"),
+)
 
 
 def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wait_s: float | None) -> Verdict:
@@ -95,16 +107,32 @@ def _judge_receipt(status: int, body: bytes, delivery_id: str) -> Verdict:
 
 
 def retry_after_s(text: str | None, now: datetime) -> float | None:
-    """Read `Retry-After`, seconds or a date, into seconds from now; None when absent or unreadable."""
+    """Read `Retry-After`, seconds or a date, into seconds from now; None when absent or nonsense.
+
+    A date may have any of the three forms of RFC 9110, 5.6.7; one that is past asks for no wait.
+    """
     if text is None:
         return None
     text = text.strip()
     if text.isascii() and text.isdigit():
         return min(float(text[:9]), MAX_RETRY_AFTER_S)
+    instant = _http_date(text, now)
+    return None if instant is None else min(max((instant - now).total_seconds(), 0.0), MAX_RETRY_AFTER_S)
+
+
+def _http_date(text: str, now: datetime) -> datetime | None:
+    found = next((match for form in _DATES if (match := form.fullmatch(text))), None)
+    if found is None:
+        return None
+    year = int(found["year"])
+    if len(found["year"]) == 2:  # of this century, unless that is more than fifty years ahead
+        year += now.year // 100 * 100
+        year -= 100 if year > now.year + 50 else 0
+    hour, minute, second = (int(part) for part in found["time"].split(":"))
     try:
-        instant = parsedate_to_datetime(text)
+        midnight = datetime(year, _MONTHS.index(found["month"]) + 1, int(found["day"]), tzinfo=UTC)
     except ValueError:
         return None
-    if instant.tzinfo is None:
-        instant = instant.replace(tzinfo=UTC)
-    return min(max((instant - now).total_seconds(), 0.0), MAX_RETRY_AFTER_S)
+    if hour > 23 or minute > 59 or second > 60:  # a leap second is a second
+        return None
+    return midnight + timedelta(hours=hour, minutes=minute, seconds=second)

@@ -3,7 +3,8 @@
 Written for destinations that keep identifier and body digest (`durable_idempotent`): everything transient is
 retried, even when the destination may have acted, since it will answer the same again (GW-9). Anything the table
 does not name is not retried (ET-3). A problem document of ours may say more than the status, never turn a
-refusal into a retry. Messages name rules, never text of the answer (ET-5).
+refusal into a retry. Messages name rules, never text of the answer (ET-5). What brokers and the control database
+answer is the other half of the table: `contracts.driver_errors`.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,9 @@ from waybill.contracts.codes import RETRIED, ErrorCode, Phase
 from waybill.contracts.problem import Problem
 
 __all__ = [
+    "CLASSES",
     "FAILURES",
+    "OTHER",
     "STATUSES",
     "Failure",
     "Proven",
@@ -103,15 +106,22 @@ STATUSES: Final[dict[int, Rule]] = {
     401: _rule(_E.AUTH, "unauthorized"),
     403: _rule(_E.AUTHZ, "forbidden"),
     404: _rule(_E.NOT_FOUND, "not_found"),
+    405: _rule(_E.PERMANENT_UNSUPPORTED, "method_not_allowed"),
+    407: _rule(_E.AUTH, "proxy_unauthorized"),
     408: _rule(_E.TRANSIENT_NETWORK, "request_timeout"),  # the request did not arrive in time
     409: _rule(_E.VERSION_CONFLICT, "conflict"),  # the same id with another body (GW-5)
     410: _rule(_E.PERMANENT_UNSUPPORTED, "gone"),
+    411: _rule(_E.VALIDATION, "length_required"),
     412: _rule(_E.VERSION_CONFLICT, "precondition_failed"),
     413: _rule(_E.VALIDATION, "too_large"),
+    414: _rule(_E.VALIDATION, "address_too_long"),
     415: _rule(_E.VALIDATION, "unsupported_media_type"),
+    421: _rule(_E.PERMANENT_UNSUPPORTED, "misdirected"),
     422: _rule(_E.VALIDATION, "unprocessable"),
     425: _rule(_E.SOURCE_UNAVAILABLE, "too_early"),
+    428: _rule(_E.VERSION_CONFLICT, "precondition_required"),
     429: _rule(_E.RATE_LIMIT, "too_many_requests"),
+    431: _rule(_E.VALIDATION, "headers_too_large"),
     451: _rule(_E.POLICY_BLOCK, "legal_reasons"),
     500: _rule(_E.SOURCE_UNAVAILABLE, "server_error", acted=True),
     502: _rule(_E.TRANSIENT_NETWORK, "bad_gateway", acted=True),

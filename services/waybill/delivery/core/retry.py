@@ -86,15 +86,16 @@ def decide(policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Ver
     """Decide what follows an attempt that just ended.
 
     A retry is never due after `expires_at`: at that instant the delivery ends by `expired`. A wish of the
-    destination (`Retry-After`) is a floor, and its delivery goes to a row at once. No retry is due in the second
-    of the try before it: it would carry the same signature. What may have had an effect is repeated only where the
-    destination can bear it (`core.repeats`).
+    destination (`Retry-After`) is a floor on which the jitter stands, so that those who were told the same do not
+    come back in one instant, and its delivery goes to a row at once. No retry is due in the second of the try before
+    it: it would carry the same signature. What may have had an effect is repeated only where the destination can bear
+    it (`core.repeats`).
     """
     if verdict.code is None:
         return End(move=Move.ACKNOWLEDGE, code=None, detail=None)
     if verdict.is_retried:
         tries = history.attempts + 1
-        wait = max(backoff_s(policy, history.delivery_id, tries), verdict.retry_after_s or 0.0)
+        wait = (verdict.retry_after_s or 0.0) + backoff_s(policy, history.delivery_id, tries)
         last = max(history.expires_at, now)
         is_near = wait < (history.expires_at - now).total_seconds()
         due = min(fresh_due(now + timedelta(seconds=wait), history.fresh_from), last) if is_near else last
