@@ -108,8 +108,9 @@ class PartitionActor:
             return
         self.settler.rows.begin(self.lanes)
         self.is_taken = True
-        for aggregate, rows in left.blocked:
-            self.lanes.adopt(aggregate, rows, in_doubt=not note.released and not self._desk.target.rule.needs_intent)
+        in_doubt = not note.released and not self._desk.target.rule.needs_intent
+        for aggregate, rows, due in left.blocked:
+            self._gate.adopt(aggregate, rows, due, in_doubt=in_doubt)
         self.pump()
         self._log.info("partition.taken", offset=offset, rows=len(left.known), lanes=len(left.blocked))
 
@@ -177,7 +178,7 @@ class PartitionActor:
         self.pump()
         for lane in lanes.crowding():
             self.settler.store(lane, lanes.to_rows(lane))
-        if lanes.is_over and not self.is_held:
+        if lanes.memory.is_over and not self.is_held:
             self.is_held = True
             self._desk.hold_reading(self, hold=True)
 
@@ -193,7 +194,7 @@ class PartitionActor:
             self._desk.offer(self, ready.popleft())
         if lanes.loads:
             self.settler.rows.kick()
-        if self.is_held and lanes.has_room and not self.gone:
+        if self.is_held and lanes.memory.has_room and not self.gone:
             self.is_held = False
             self._desk.hold_reading(self, hold=False)
 

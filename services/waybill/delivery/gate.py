@@ -76,14 +76,30 @@ class Gate:
                 item.sent = item.may_have_acted = True
             yield item
 
+    def adopt(self, aggregate: str, rows: int, due: datetime | None, *, in_doubt: bool) -> None:
+        """Take over an aggregate with blocking rows, the first of which is due at an instant."""
+        is_far = due is not None and self._is_far(due, self._desk.tools.clock.now())
+        lane = self._owner.lanes.adopt(aggregate, rows, in_doubt=in_doubt, asleep=is_far)
+        if due is not None and is_far:
+            self._desk.later(due, self._owner, lane)
+
+    def _is_far(self, due: datetime, now: datetime) -> bool:
+        return (due - now).total_seconds() > self._desk.limits.rest_s
+
     def next(self, lane: Lane) -> Item | None:
         """Return the lane's head when it may be attempted now; otherwise see to it that it will be."""
         item = lane.head
+        if lane.asleep:
+            self._owner.lanes.rouse(lane)
+            self._owner.pump()
         if item is None or not self._has_lease(lane, item):
             return None
         now = self._desk.tools.clock.now()
         due = self._not_before(lane, item, now)
         if due is not None:
+            if item.held is Held.ROW and self._is_far(due, now):
+                self._owner.lanes.rest(lane, item)
+                self._owner.pump()
             self._desk.later(due, self._owner, lane)
             return None
         if item.command is None or item.poison is not None:

@@ -157,6 +157,7 @@ class DestinationGroup:
         self.has_ended.set()
 
     def _forget(self, owners: Sequence[PartitionActor]) -> None:
+        self.senders.forget(owners)
         for owner in owners:
             if self.actors.get(owner.partition) is owner:
                 del self.actors[owner.partition]

@@ -23,7 +23,7 @@ __all__ = ["Rows", "RowsOwner", "blocks", "surface"]
 
 _MAX_ROWS: Final = 500
 _MAX_BYTES: Final = 8 * 1024 * 1024
-#: Rows of one aggregate loaded at a time.
+#: Rows of one aggregate loaded at a time, at most.
 _FEED: Final = 16
 _WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 
@@ -140,7 +140,11 @@ class Rows:
             self.kick()
 
     def _has_work(self) -> bool:
-        return bool(self._inserts or self._moves or self._published or (self._lanes and self._lanes.loads))
+        return bool(self._inserts or self._moves or self._published or self._may_feed())
+
+    def _may_feed(self) -> bool:
+        lanes = self._lanes
+        return lanes is not None and bool(lanes.loads) and lanes.memory.may_feed
 
     async def _round(self) -> None:
         if self._inserts:
@@ -151,7 +155,7 @@ class Rows:
             done = self._published[:_MAX_ROWS]
             await self._store.published(self._owner.owned, done)
             del self._published[: len(done)]
-        if self._lanes is not None and self._lanes.loads and not self._inserts:
+        if self._lanes is not None and self._may_feed() and not self._inserts:
             await self._feed_some(self._lanes)
 
     async def _insert_some(self) -> None:
@@ -183,7 +187,8 @@ class Rows:
 
     async def _feed_some(self, lanes: PartitionLanes) -> None:
         loads = lanes.loads[:_MAX_ROWS]
-        feeds = await self._store.feed(self._owner.owned, [lane.aggregate for lane in loads], _FEED)
+        of_each = max(1, min(_FEED, _MAX_ROWS // len(loads)))
+        feeds = await self._store.feed(self._owner.owned, [lane.aggregate for lane in loads], of_each)
         del lanes.loads[: len(loads)]
         by_lane: dict[str, list[Feed]] = {}
         for feed in feeds:

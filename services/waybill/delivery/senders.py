@@ -7,7 +7,7 @@ import asyncio
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
@@ -90,6 +90,12 @@ class Senders:
     def later(self, due: datetime, owner: Owner, lane: Lane) -> None:
         """Queue a lane at an instant."""
         heapq.heappush(self._timers, (due, next(self._serial), owner, lane))
+
+    def forget(self, owners: Sequence[Owner]) -> None:
+        """Drop what owners that let go wanted to be reminded of: it may be days away."""
+        gone = {id(owner) for owner in owners}
+        self._timers = [timer for timer in self._timers if id(timer[2]) not in gone]
+        heapq.heapify(self._timers)
 
     def tick(self, now: datetime, mono: float) -> None:
         """Queue what is due; give slow attempts their rows."""

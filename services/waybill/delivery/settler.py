@@ -223,13 +223,12 @@ class Settler:
         failpoints("before_publish")
         delivery_id, version = row.delivery_id, row.version
         again = lane if item.state is State.RETRYING else None
-        due = item.next_due or self._desk.tools.clock.now()
 
         def done() -> None:
             failpoints("after_publish")
             rows.published(delivery_id, version)
             if again is not None and not owner.gone:
-                self._desk.later(due, owner, again)
+                self._desk.offer(owner, again)
 
         pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
         self._desk.committer.add(owner, self.outgoing(item.aggregate, delivery_id, pending), done)

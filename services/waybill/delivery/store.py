@@ -108,7 +108,7 @@ WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(pa
 """
 
 LANES: Final = """
-SELECT aggregate, count(*)::integer FROM delivery.open_task
+SELECT aggregate, count(*)::integer, (array_agg(next_due ORDER BY sequence, record_offset))[1] FROM delivery.open_task
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s AND blocks
 GROUP BY aggregate
 """
@@ -296,9 +296,9 @@ class TaskStore:
         """Return the ids of all rows of a partition, closed ones too."""
         return [row[0] for row in await self._run(KNOWN, owned.parameters())]
 
-    async def lanes(self, owned: Owned) -> list[tuple[str, int]]:
-        """Return each aggregate that has blocking rows, and how many."""
-        return [(row[0], row[1]) for row in await self._run(LANES, owned.parameters())]
+    async def lanes(self, owned: Owned) -> list[tuple[str, int, datetime | None]]:
+        """Return each aggregate that has blocking rows, how many, and when the first of them is due."""
+        return [(row[0], row[1], row[2]) for row in await self._run(LANES, owned.parameters())]
 
     async def unpublished(self, owned: Owned, limit: int) -> list[Unpublished]:
         """Return what a former owner decided and Kafka may not have, oldest first."""

@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from waybill.delivery.core.keeping import drop_before
@@ -38,8 +39,8 @@ class LeftOver:
 
     #: Every delivery that has a row, closed ones too.
     known: Sequence[uuid.UUID]
-    #: Aggregates with blocking rows, and how many.
-    blocked: Sequence[tuple[str, int]]
+    #: Aggregates with blocking rows, how many, and when the first of them is due; None is at once, or people's.
+    blocked: Sequence[tuple[str, int, datetime | None]]
 
 
 async def find_position(desk: Desk, topic: str, partition: int) -> tuple[int, Position]:

@@ -129,12 +129,15 @@ class Tables:
         return [(UUID(row["delivery_id"]),) for row in self._own(values)]
 
     def lanes(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return aggregates with blocking rows, and how many."""
-        counts: dict[str, int] = {}
+        """Return aggregates with blocking rows, how many, and when the first is due."""
+        lanes: dict[str, list[Row]] = {}
         for row in self._own(values):
             if row["blocks"]:
-                counts[row["aggregate"]] = counts.get(row["aggregate"], 0) + 1
-        return list(counts.items())
+                lanes.setdefault(row["aggregate"], []).append(row)
+        firsts = {
+            name: min(rows, key=lambda row: (row["sequence"], row["record_offset"])) for name, rows in lanes.items()
+        }
+        return [(name, len(rows), firsts[name]["next_due"]) for name, rows in lanes.items()]
 
     def unpublished(self, values: Values) -> list[tuple[Any, ...]]:
         """Return what is decided and perhaps not said."""

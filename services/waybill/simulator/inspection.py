@@ -27,8 +27,10 @@ def inspect(world: World) -> None:
     for name, actor in _owners(world):
         lanes = actor.lanes
         bound = world.setup.max_records + world.setup.most + _FEED * len(lanes.lanes)
-        if not 0 <= lanes.records <= bound:
-            world.laws.broken("I5", f"{name} holds {lanes.records} records of [{actor.partition}], bound {bound}")
+        if not 0 <= lanes.memory.records <= bound:
+            world.laws.broken(
+                "I5", f"{name} holds {lanes.memory.records} records of [{actor.partition}], bound {bound}"
+            )
         for lane in lanes.lanes.values():
             if lane.head is None or lane.head.held is not Held.MEMORY:
                 continue

@@ -89,7 +89,7 @@ class Workers:
             bootstrap="simulated",
             slot=name,
             with_intake=setup.with_intake,
-            limits=Limits(max_records=setup.max_records),
+            limits=Limits(max_records=setup.max_records, rest_s=0.1 if setup.seed % 2 else 5.0),
             pace=Pace(interval_s=0.1),
             drain_s=1.0,
             tick_s=0.15,

@@ -137,11 +137,13 @@ async def test_another_record_of_a_delivery_is_told_apart_from_our_own_repeat(st
 
 
 async def test_rows_are_fed_by_sequence_whatever_their_offset(store: TaskStore) -> None:
-    rows = [image(3, record_offset=1), image(1, record_offset=7), image(2), image(4, blocks=False)]
+    later = NOW + timedelta(hours=1)
+    first = image(1, record_offset=7, next_due=later)
+    rows = [image(3, record_offset=1, next_due=NOW), first, image(2), image(4, blocks=False)]
     await store.insert(MINE, rows, NOW)
 
     assert [feed.sequence for feed in await store.feed(MINE, ["subject/1"], 2)] == [1, 2]
-    assert await store.lanes(MINE) == [("subject/1", 3)]
+    assert await store.lanes(MINE) == [("subject/1", 3, later)], "the first of them says when"
     assert len(await store.known(MINE)) == 4
 
 

@@ -40,7 +40,7 @@ def test_what_comes_after_a_halted_head_is_stored_and_not_worked_on(lanes: Parti
 
     assert (halted.halted, lanes.loads, list(lanes.ready)) == (True, [], [])
     assert lanes.base() == lanes.position
-    assert lanes.records == 0
+    assert lanes.memory.records == 0
 
 
 def test_what_comes_before_a_halted_head_is_worked_on_when_a_crash_brings_it_again(
@@ -100,13 +100,13 @@ def test_a_hot_key_becomes_rows_when_it_keeps_others_from_being_read() -> None:
 
     busy(lanes, "subject/calm", 70, 10)
     hot = lanes.lanes["subject/hot"]
-    assert (lanes.is_over, lanes.crowding()) == (True, [hot])
+    assert (lanes.memory.is_over, lanes.crowding()) == (True, [hot])
 
     stored = lanes.to_rows(hot)
     for written in stored:
         lanes.stored(hot, written, is_repeat=False)
     assert [entry.sequence for entry in stored] == list(range(1, 71))
-    assert (lanes.has_room, lanes.crowding()) == (True, [])
+    assert (lanes.memory.has_room, lanes.crowding()) == (True, [])
     assert lanes.base() == 70, "the offset waits for the others alone"
 
 
@@ -115,4 +115,44 @@ def test_many_calm_keys_crowd_nobody() -> None:
     for number in range(20):
         busy(lanes, f"subject/{number}", number * 5, 5)
 
-    assert (lanes.is_over, lanes.crowding()) == (True, []), "reading stops, Kafka is the buffer"
+    assert (lanes.memory.is_over, lanes.crowding()) == (True, []), "reading stops, Kafka is the buffer"
+
+
+def loaded(lanes: PartitionLanes, aggregate: str, count: int) -> Lane:
+    """A lane taken over with rows, the next of which were read."""
+    lane = lanes.adopt(aggregate, count)
+    lanes.loads.remove(lane)
+    rows = [Item(number, aggregate, number + 1, (aggregate.encode(), [], b"")) for number in range(count)]
+    lanes.fed(lane, rows, halted_at=None)
+    return lane
+
+
+def test_a_lane_whose_row_is_not_due_for_long_holds_nothing_and_is_read_again(lanes: PartitionLanes) -> None:
+    lane = loaded(lanes, "subject/1", 3)
+    head = lanes.ready.popleft().head
+    assert head is not None
+
+    lanes.rest(lane, head)
+    assert (lane.asleep, lanes.memory.records, lanes.memory.size) == (True, 0, 0)
+
+    follower = item(9, 9)
+    assert lanes.admit(follower) == (follower,), "what comes meanwhile is stored behind it"
+    lanes.stored(lane, follower, is_repeat=False)
+    assert (list(lanes.ready), lanes.loads) == ([], [])
+
+    lanes.rouse(lane)
+    assert lanes.loads == [lane]
+
+
+def test_rows_that_are_due_leave_room_for_what_is_read() -> None:
+    lanes = PartitionLanes(0, Limits(max_records=40))
+    for number in range(10):
+        assert lanes.memory.may_feed
+        loaded(lanes, f"subject/{number}", 1)
+
+    assert not lanes.memory.may_feed
+    assert lanes.memory.has_room, "others are still read"
+    lane = lanes.ready.popleft()
+    assert lane.head is not None
+    lanes.row_closed(lane, lane.head)
+    assert lanes.memory.may_feed

@@ -53,6 +53,7 @@ class Lanes(RuleBasedStateMachine):
         self.read_to = self.committed
         self.inflight: dict[Item, Lane] = {}
         self.waiting: list[Lane] = []
+        self.resting: list[Lane] = []
         self.inserts: list[tuple[Lane, Item, State]] = []
         self.moves: list[tuple[Lane, Item, State]] = []
         self.known = set(self.rows)
@@ -149,6 +150,21 @@ class Lanes(RuleBasedStateMachine):
         lane = self.inflight[item]
         self.store(lane, self.lanes.to_rows(lane))
 
+    @precondition(lambda self: any(lane.head and lane.head.held is Held.ROW for lane in self.waiting))
+    @rule()
+    def a_row_is_not_due_for_long(self) -> None:
+        lane = next(lane for lane in self.waiting if lane.head and lane.head.held is Held.ROW)
+        self.waiting.remove(lane)
+        assert lane.head is not None
+        self.lanes.rest(lane, lane.head)
+        self.resting.append(lane)
+
+    @precondition(lambda self: self.resting)
+    @rule()
+    def its_time_comes(self) -> None:
+        self.lanes.rouse(self.resting.pop(0))
+        self.pump()
+
     @precondition(lambda self: self.lanes.crowding())
     @rule()
     def a_hot_key_makes_room(self) -> None:
@@ -238,8 +254,9 @@ class Lanes(RuleBasedStateMachine):
             held.update(lane.feed)
             if lane.head is not None:
                 held.add(lane.head)
-        assert self.lanes.records == len(held)
-        assert self.lanes.size == sum(item.size for item in held)
+        assert self.lanes.memory.records == len(held)
+        assert self.lanes.memory.size == sum(item.size for item in held)
+        assert self.lanes.memory.fed == sum(item.is_fed for item in held)
 
     @invariant()
     def i10_a_lane_in_memory_has_no_blocking_row(self) -> None:
@@ -260,13 +277,15 @@ class Lanes(RuleBasedStateMachine):
                 self.pump()
             elif self.inserts or self.moves or self.lanes.loads:
                 self.the_database_works(1)
+            elif self.resting:
+                self.its_time_comes()
             elif self.read_to < len(self.log):
                 self.a_batch_is_read(5)
             else:
                 break
         halted = {row.aggregate for row in self.rows.values() if row.state in HALTING}
         assert self.lanes.base() == len(self.log)
-        assert self.lanes.records == 0
+        assert self.lanes.memory.records == 0
         assert {lane.aggregate for lane in self.lanes.lanes.values()} <= halted
         for row in self.rows.values():
             if row.blocks and row.state not in HALTING:

@@ -9,7 +9,7 @@ Invariants (properties of `tests/unit/delivery`):
 - I1: `base()` never passes a record that is not settled, stored as a row, or another destination's;
 - I2: an aggregate has at most one head;
 - I3: heads follow the order of the records, or of the sequences once they come from rows;
-- I5: `records` and `size` count everything held in memory, and `is_over` says when to stop reading;
+- I5: `memory` counts everything held, and says when to stop reading and when to stop loading rows;
 - I10: a lane that works from memory has no blocking row, counted from the moment its write starts.
 
 Nothing here infers anything from holes between offsets: control records make holes.
@@ -28,10 +28,12 @@ from waybill.contracts.states import State
 from waybill.kernel.errors import InvariantBroken
 from waybill.kernel.ids import DestinationName
 
-__all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "PartitionLanes"]
+__all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "Memory", "PartitionLanes"]
 
 #: A lane that waits with this part of what may be held crowds the others out.
 _SHARE: Final = 8
+#: Rows loaded at a time fill at most this part.
+_FED: Final = 4
 
 #: A blocking row in one of these is moved by people only.
 HALTING: Final = frozenset({State.AMBIGUOUS, State.FAILED, State.EXCEPTION, State.DEAD_LETTER})
@@ -53,16 +55,59 @@ class Held(StrEnum):
 class Limits:
     """How much one partition may hold in memory before it stops reading; reading resumes at half."""
 
-    __slots__ = ("max_bytes", "max_records")
+    __slots__ = ("max_bytes", "max_records", "rest_s")
 
-    def __init__(self, max_records: int = 4000, max_bytes: int = 32 * 1024 * 1024) -> None:
+    def __init__(self, max_records: int = 4000, max_bytes: int = 32 * 1024 * 1024, rest_s: float = 5.0) -> None:
         self.max_records = max_records
         self.max_bytes = max_bytes
+        #: A head whose row is not due for longer is let go meanwhile: thousands may wait for hours.
+        self.rest_s = rest_s
+
+
+class Memory:
+    """What a partition holds in memory, against its limits."""
+
+    __slots__ = ("_limits", "fed", "records", "size")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.records = 0
+        self.size = 0
+        #: How many of the records came out of rows.
+        self.fed = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether reading must stop."""
+        return self.records >= self._limits.max_records or self.size >= self._limits.max_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether reading may resume."""
+        return self.records * 2 <= self._limits.max_records and self.size * 2 <= self._limits.max_bytes
+
+    @property
+    def may_feed(self) -> bool:
+        """Whether more may come out of rows: however many are due, most of the room is for what is read."""
+        return self.fed * _FED < self._limits.max_records and self.size * 2 < self._limits.max_bytes
 
     def is_share(self, items: "Collection[Item]") -> bool:
-        """Whether items of one lane take so much of what may be held that the others are crowded out."""
+        """Whether items of one lane take so much of the room that the others are crowded out."""
         size = sum(item.size for item in items)
-        return len(items) * _SHARE >= self.max_records or size * _SHARE >= self.max_bytes
+        return len(items) * _SHARE >= self._limits.max_records or size * _SHARE >= self._limits.max_bytes
+
+    def hold(self, item: "Item", *, is_fed: bool = False) -> None:
+        """Count an item."""
+        item.is_fed = is_fed
+        self.records += 1
+        self.size += item.size
+        self.fed += is_fed
+
+    def release(self, item: "Item") -> None:
+        """Count it no more."""
+        self.records -= 1
+        self.size -= item.size
+        self.fed -= item.is_fed
 
 
 class Item:
@@ -80,6 +125,7 @@ class Item:
         "first_sent_at",
         "headers",
         "held",
+        "is_fed",
         "key",
         "may_have_acted",
         "next_due",
@@ -111,6 +157,7 @@ class Item:
         #: Bytes it is counted with: the value and a flat allowance for headers and objects.
         self.size = len(self.value or b"") + 2048
         self.held = Held.MEMORY
+        self.is_fed = False
         self.state = State.QUEUED
         self.version = 0
         self.attempts = 0
@@ -143,6 +190,7 @@ class Lane:
 
     __slots__ = (
         "aggregate",
+        "asleep",
         "feed",
         "halted",
         "halted_at",
@@ -167,6 +215,8 @@ class Lane:
         #: Rows whose write has not ended.
         self.writing = 0
         self.loading = False
+        #: Its first row is not due for long; nothing of it is held until somebody rouses it.
+        self.asleep = False
         self.halted = False
         #: Sequence of the row that halts it: what comes before it goes on.
         self.halted_at = 0
@@ -177,20 +227,18 @@ class Lane:
 class PartitionLanes:
     """All lanes of one partition. Single-threaded: its owner's loop is the only caller."""
 
-    __slots__ = ("_limits", "_outstanding", "lanes", "loads", "position", "ready", "records", "size")
+    __slots__ = ("_outstanding", "lanes", "loads", "memory", "position", "ready")
 
     def __init__(self, position: int, limits: Limits) -> None:
         #: The offset after the last record seen, ours or not.
         self.position = position
-        self._limits = limits
+        self.memory = Memory(limits)
         self._outstanding: dict[int, Item] = {}
         self.lanes: dict[str, Lane] = {}
         #: Lanes whose head may be dispatched; the shell empties it.
         self.ready: deque[Lane] = deque()
         #: Lanes that need their next rows; the shell empties it.
         self.loads: list[Lane] = []
-        self.records = 0
-        self.size = 0
 
     # What may be committed, what may be read
 
@@ -208,19 +256,10 @@ class PartitionLanes:
         """How many records read here are neither settled nor stored."""
         return len(self._outstanding)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether reading must stop."""
-        return self.records >= self._limits.max_records or self.size >= self._limits.max_bytes
-
-    @property
-    def has_room(self) -> bool:
-        """Whether reading may resume."""
-        return self.records * 2 <= self._limits.max_records and self.size * 2 <= self._limits.max_bytes
-
     def crowding(self) -> list[Lane]:
         """Return the lanes that fill the memory others need, once reading must stop: rows hold a hot key as well."""
-        return [lane for lane in self.lanes.values() if self._limits.is_share(lane.waiting)] if self.is_over else []
+        memory = self.memory
+        return [lane for lane in self.lanes.values() if memory.is_share(lane.waiting)] if memory.is_over else []
 
     # Records
 
@@ -233,7 +272,7 @@ class PartitionLanes:
                 says that it is a repeat.
         """
         self._outstanding[item.offset] = item
-        self._hold(item)
+        self.memory.hold(item)
         lane = self.lanes.get(item.aggregate)
         if lane is None:
             lane = self.lanes[item.aggregate] = Lane(item.aggregate)
@@ -249,7 +288,7 @@ class PartitionLanes:
 
     def wake(self, lane: Lane) -> None:
         """Give an idle lane its next head, ask for its next rows, or forget it."""
-        if lane.head is not None or lane.halted or lane.loading:
+        if lane.head is not None or lane.halted or lane.loading or lane.asleep:
             return
         if lane.rows:
             if lane.feed:
@@ -270,7 +309,7 @@ class PartitionLanes:
             raise InvariantBroken("settled a delivery that is not the head in memory")
         lane.head = None
         del self._outstanding[item.offset]
-        self._release(item)
+        self.memory.release(item)
         self.wake(lane)
 
     # Rows
@@ -293,7 +332,7 @@ class PartitionLanes:
         lane.rows -= is_repeat
         del self._outstanding[item.offset]
         if lane.head is not item:
-            self._release(item)
+            self.memory.release(item)
         if lane.halted and item.sequence < lane.halted_at:
             # Read again after a crash: it is not behind what halts the lane.
             lane.halted = False
@@ -307,7 +346,7 @@ class PartitionLanes:
             if lane.in_doubt:
                 item.sent = item.may_have_acted = True
                 lane.in_doubt = False
-            self._hold(item)
+            self.memory.hold(item, is_fed=True)
             lane.feed.append(item)
         if not lane.feed:
             if halted_at is not None:
@@ -317,11 +356,23 @@ class PartitionLanes:
                 lane.rows = lane.writing
         self.wake(lane)
 
-    def adopt(self, aggregate: str, rows: int, *, in_doubt: bool = False) -> None:
+    def adopt(self, aggregate: str, rows: int, *, in_doubt: bool = False, asleep: bool = False) -> Lane:
         """Take over an aggregate that has blocking rows; `in_doubt`: its first one may have been under way."""
         lane = self.lanes[aggregate] = Lane(aggregate)
-        lane.in_doubt = in_doubt
+        lane.in_doubt, lane.asleep = in_doubt, asleep
         lane.rows = rows
+        self.wake(lane)
+        return lane
+
+    def rest(self, lane: Lane, item: Item) -> None:
+        """Let go of a head whose row is not due for long; `rouse` reads it again."""
+        self._drop_head(lane, item)
+        self._let_go(lane)
+        lane.asleep = True
+
+    def rouse(self, lane: Lane) -> None:
+        """Go on with a lane that rests."""
+        lane.asleep = False
         self.wake(lane)
 
     def row_closed(self, lane: Lane, item: Item) -> None:
@@ -335,15 +386,14 @@ class PartitionLanes:
         if lane.head is not item or item.held is not Held.REPEAT:
             raise InvariantBroken("finished a repeat that is not the head")
         lane.head = None
-        self._release(item)
+        self.memory.release(item)
         self.wake(lane)
 
     def row_halted(self, lane: Lane, item: Item) -> None:
         """Learn that the head's row waits for people: so does the lane."""
         self._drop_head(lane, item)
         self._halt(lane, item.sequence)
-        while lane.feed:
-            self._release(lane.feed.popleft())
+        self._let_go(lane)
 
     # Private
 
@@ -356,16 +406,12 @@ class PartitionLanes:
         lane.rows += 1
         lane.writing += 1
 
+    def _let_go(self, lane: Lane) -> None:
+        while lane.feed:
+            self.memory.release(lane.feed.popleft())
+
     def _drop_head(self, lane: Lane, item: Item) -> None:
         if lane.head is not item or item.held is not Held.ROW:
             raise InvariantBroken("moved a row that is not the head")
         lane.head = None
-        self._release(item)
-
-    def _hold(self, item: Item) -> None:
-        self.records += 1
-        self.size += item.size
-
-    def _release(self, item: Item) -> None:
-        self.records -= 1
-        self.size -= item.size
+        self.memory.release(item)
