@@ -28,15 +28,15 @@ KINDS: Final = ("thing.change", "thing.note")
 CHANGES: Final = 12
 
 #: How many requests in a thousand each mischief hits. What fails holds its aggregate, and what comes meanwhile goes
-#: the long way too: a few in a hundred keep hundreds of aggregates there.
-_LISTENER: Final = {
+#: the long way too: a few in a hundred keep hundreds of aggregates there. A 429 holds back the whole destination.
+_LISTENER: Final[Mapping[Mischief, float]] = {
     Mischief.LISTENER_SLOW: 2,
     Mischief.LISTENER_UNAVAILABLE: 4,
-    Mischief.LISTENER_LIMITED: 2,
+    Mischief.LISTENER_LIMITED: 0.5,
     Mischief.LISTENER_HALF: 2,
     Mischief.LISTENER_LATE: 2,
 }
-_PROXY: Final = {
+_PROXY: Final[Mapping[Mischief, float]] = {
     Mischief.PROXY_DELAY: 3,
     Mischief.PROXY_RESET_BEFORE: 3,
     Mischief.PROXY_RESET_AFTER: 3,
@@ -46,7 +46,7 @@ _PROXY: Final = {
 }
 
 
-def _shares(per_thousand: Mapping[Mischief, int]) -> dict[str, float]:
+def _shares(per_thousand: Mapping[Mischief, float]) -> dict[str, float]:
     return {kind.value: number / 1000 for kind, number in per_thousand.items()}
 
 

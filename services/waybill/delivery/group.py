@@ -216,6 +216,7 @@ class DestinationGroup:
         """Count an attempt; one that did not end well is an event of its own."""
         self.counts[verdict.code.value if verdict.code else "ok"] += 1
         if verdict.code is not None:
+            self.senders.valve.told(verdict, self.counts["ok"])
             self._log.info("delivery.attempted", **_wide(owner, verdict, item))
         elif is_debug():
             self._log.debug("delivery.attempted", **_wide(owner, verdict, item))

@@ -6,6 +6,7 @@ from typing import Any, Final
 from prometheus_client import CollectorRegistry
 
 from waybill.delivery.committer import Committer
+from waybill.delivery.controls.valve import Kept
 from waybill.delivery.group import DestinationGroup
 from waybill.delivery.intake import Intake
 from waybill.infra.metrics import Kind, Metric, build
@@ -13,6 +14,7 @@ from waybill.infra.metrics import Kind, Metric, build
 __all__ = [
     "ATTEMPTS",
     "DEAD_LETTERS",
+    "HELD_BACK",
     "HELD_BYTES",
     "HELD_RECORDS",
     "INFLIGHT",
@@ -70,6 +72,12 @@ PARTITIONS_PAUSED: Final = Metric(
     meaning="Partitions not read because the bound of what is held is reached.",
     labels=_HERE,
 )
+HELD_BACK: Final = Metric(
+    name="waybill_delivery_destination_held_back",
+    kind=Kind.GAUGE,
+    meaning="1 while no attempt starts at a destination, by why.",
+    labels=(*_HERE, "why"),
+)
 DEAD_LETTERS: Final = Metric(
     name="waybill_intake_dead_letters_total",
     kind=Kind.COUNTER,
@@ -99,6 +107,7 @@ METRICS: Final = (
     ROWS_WAITING,
     PARTITIONS,
     PARTITIONS_PAUSED,
+    HELD_BACK,
     DEAD_LETTERS,
     TRANSACTIONS,
     TRANSACTION_RECORDS,
@@ -146,6 +155,8 @@ class Meter:
         )
         for metric, value in gauges:
             self._collectors[metric.name].labels(*here).set(value)
+        for why in Kept:
+            self._collectors[HELD_BACK.name].labels(*here, why.value).set(group.senders.valve.why is why)
         for result, count in group.counts.items():
             self._count(ATTEMPTS, (*here, result), count)
 

@@ -224,6 +224,7 @@ def image_of(item: Item, now: datetime) -> RowImage:
         state=item.state.value,
         version=item.version,
         attempt=item.attempts,
+        throttled=item.throttled,
         next_due=item.next_due,
         expires_at=item.expires_at or now,
         blocks=blocks(item.state),
@@ -246,6 +247,7 @@ def move_of(item: Item) -> RowMove:
         state=item.state.value,
         version=item.version,
         attempt=item.attempts,
+        throttled=item.throttled,
         next_due=item.next_due,
         blocks=blocks(item.state),
         error_code=item.code.value if item.code else None,
@@ -265,6 +267,7 @@ def item_of(feed: Feed) -> Item:
     item.state = State(feed.state)
     item.version = feed.version
     item.attempts = feed.attempt
+    item.throttled = feed.throttled
     item.next_due = feed.next_due
     item.expires_at = feed.expires_at
     item.sent = feed.sent

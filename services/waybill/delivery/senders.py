@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from waybill.delivery.controls.valve import Valve
 from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.core.repeats import Outcome
@@ -39,6 +40,7 @@ class Senders:
         #: Aggregates with an attempt of a former owner in this process.
         self.ghosts: dict[str, int] = {}
         self.signed = Signed()
+        self.valve = Valve(destination, self, clock)
         self._ready: deque[tuple[Owner, Lane]] = deque()
         self._timers: list[tuple[datetime, int, Owner, Lane]] = []
         self._serial = itertools.count()
@@ -80,6 +82,11 @@ class Senders:
         self._ready.append((owner, lane))
         self._wake()
 
+    def wake(self, most: int) -> None:
+        """Begin up to so many attempts of what is ready, as far as senders are idle."""
+        for _ in range(min(most, len(self._ready))):
+            self._wake()
+
     def _wake(self) -> None:
         while self._idle:
             waiting = self._idle.popleft()
@@ -98,7 +105,7 @@ class Senders:
         heapq.heapify(self._timers)
 
     def tick(self, now: datetime, mono: float) -> None:
-        """Queue what is due; give slow attempts their rows."""
+        """Queue what is due; give slow attempts their rows; look at what restricts the destination."""
         while self._timers and self._timers[0][0] <= now:
             _, _, owner, lane = heapq.heappop(self._timers)
             if not owner.gone:
@@ -108,19 +115,25 @@ class Senders:
         for item, (owner, lane) in slow:
             if item.held is Held.MEMORY:
                 owner.slow(lane, item, deadline)
+        self.valve.tick()
 
     async def _send(self) -> None:
-        ready, loop = self._ready, asyncio.get_running_loop()
+        ready, valve, loop = self._ready, self.valve, asyncio.get_running_loop()
         while self._count <= self._destination.target.config.concurrency:
-            if not ready:
+            if not ready or valve.is_shut:
                 waiting = loop.create_future()
                 self._idle.append(waiting)
                 await waiting
                 continue
             owner, lane = ready.popleft()
             item = owner.next(lane)
-            if item is not None:
-                await self._attempt(owner, lane, item)
+            if item is None:
+                continue
+            if valve.is_limited:
+                valve.spend()
+            await self._attempt(owner, lane, item)
+            if valve.is_limited:
+                valve.ended()
         self._count -= 1
         if ready:  # this one may have been woken for it
             self._wake()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from waybill.contracts.codes import Phase
+from waybill.contracts.codes import ErrorCode, Phase
 from waybill.contracts.names import commands_topic, dead_letters_topic, outcomes_topic, state_topic
 from waybill.contracts.states import Move, State
 from waybill.delivery.core.classify import Verdict
@@ -115,6 +115,7 @@ class Settler:
         target = self._desk.target
         decision = decide(target.config.retry, target.rule, _history(item, now, fresh_from), verdict, now)
         item.attempts = attempt.number
+        item.throttled += verdict.code is ErrorCode.RATE_LIMIT
         item.sent = item.sent or verdict.phase is not Phase.BEFORE_SENDING
         item.may_have_acted = item.may_have_acted or verdict.may_have_acted
         item.next_due = decision.due if isinstance(decision, Again) else None
@@ -260,7 +261,7 @@ def _id(item: Item) -> str:
 def _history(item: Item, now: datetime, fresh_from: datetime) -> History:
     return History(
         delivery_id=_id(item),
-        attempts=item.attempts,
+        attempts=item.attempts - item.throttled,
         sent=item.sent,
         may_have_acted=item.may_have_acted,
         expires_at=item.expires_at or now,

@@ -57,13 +57,13 @@ DO UPDATE SET epoch = EXCLUDED.epoch, owner = EXCLUDED.owner, taken_at = EXCLUDE
 INSERT: Final = _fenced_sql("""
     INSERT INTO delivery.open_task (
         tenant, destination, partition, delivery_id, command_id, aggregate, sequence, record_offset, state, version,
-        attempt, next_due, expires_at, blocks, error_code, detail, sent, may_have_acted, record,
+        attempt, throttled, next_due, expires_at, blocks, error_code, detail, sent, may_have_acted, record,
         pending_outcome, pending_state, pending_dead_letter, created_at, updated_at)
     SELECT %(tenant)s, %(destination)s, %(partition)s, r.*, %(now)s, %(now)s
     FROM o, unnest(
         %(delivery_id)s::uuid[], %(command_id)s::uuid[], %(aggregate)s::text[], %(sequence)s::integer[],
         %(record_offset)s::bigint[], %(state)s::text[], %(version)s::integer[], %(attempt)s::integer[],
-        %(next_due)s::timestamptz[], %(expires_at)s::timestamptz[], %(blocks)s::boolean[], %(error_code)s::text[],
+        %(throttled)s::integer[], %(next_due)s::timestamptz[], %(expires_at)s::timestamptz[], %(blocks)s::boolean[], %(error_code)s::text[],
         %(detail)s::text[], %(sent)s::boolean[], %(may_have_acted)s::boolean[], %(record)s::bytea[],
         %(pending_outcome)s::bytea[], %(pending_state)s::bytea[], %(pending_dead_letter)s::bytea[]) AS r
     ON CONFLICT (tenant, destination, delivery_id) DO NOTHING
@@ -72,16 +72,16 @@ INSERT: Final = _fenced_sql("""
 # Moves of rows, each from the version before.
 MOVE: Final = _fenced_sql("""
     UPDATE delivery.open_task AS t SET
-        state = r.state, version = r.version, attempt = r.attempt, next_due = r.next_due, blocks = r.blocks,
+        state = r.state, version = r.version, attempt = r.attempt, throttled = r.throttled, next_due = r.next_due, blocks = r.blocks,
         error_code = r.error_code, detail = r.detail, sent = r.sent, may_have_acted = r.may_have_acted,
         pending_outcome = r.pending_outcome, pending_state = r.pending_state,
         pending_dead_letter = r.pending_dead_letter, updated_at = %(now)s
     FROM o, unnest(
         %(delivery_id)s::uuid[], %(state)s::text[], %(version)s::integer[], %(attempt)s::integer[],
-        %(next_due)s::timestamptz[], %(blocks)s::boolean[], %(error_code)s::text[], %(detail)s::text[],
+        %(throttled)s::integer[], %(next_due)s::timestamptz[], %(blocks)s::boolean[], %(error_code)s::text[], %(detail)s::text[],
         %(sent)s::boolean[], %(may_have_acted)s::boolean[], %(pending_outcome)s::bytea[], %(pending_state)s::bytea[],
         %(pending_dead_letter)s::bytea[]
-    ) AS r (delivery_id, state, version, attempt, next_due, blocks, error_code, detail, sent, may_have_acted,
+    ) AS r (delivery_id, state, version, attempt, throttled, next_due, blocks, error_code, detail, sent, may_have_acted,
         pending_outcome, pending_state, pending_dead_letter)
     WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.delivery_id = r.delivery_id
       AND t.version = r.version - 1
@@ -124,7 +124,7 @@ LIMIT %(limit)s
 
 # The next blocking rows of some aggregates, in the order of sequences.
 FEED: Final = """
-SELECT f.aggregate, f.delivery_id::text, f.sequence, f.record_offset, f.state, f.version, f.attempt, f.next_due,
+SELECT f.aggregate, f.delivery_id::text, f.sequence, f.record_offset, f.state, f.version, f.attempt, f.throttled, f.next_due,
        f.expires_at, f.sent, f.may_have_acted, f.record
 FROM unnest(%(aggregates)s::text[]) AS a (aggregate)
 CROSS JOIN LATERAL (
@@ -139,7 +139,7 @@ ORDER BY f.aggregate, f.sequence, f.record_offset
 
 # Deliveries whose time is over although nobody works on them.
 OVERDUE: Final = """
-SELECT aggregate, delivery_id::text, sequence, record_offset, state, version, attempt, next_due,
+SELECT aggregate, delivery_id::text, sequence, record_offset, state, version, attempt, throttled, next_due,
        expires_at, sent, may_have_acted, record
 FROM delivery.open_task
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
@@ -185,6 +185,7 @@ class RowImage:
     state: str
     version: int
     attempt: int
+    throttled: int
     next_due: datetime | None
     expires_at: datetime
     blocks: bool
@@ -206,6 +207,7 @@ class RowMove:
     state: str
     version: int
     attempt: int
+    throttled: int
     next_due: datetime | None
     blocks: bool
     error_code: str | None
@@ -238,6 +240,7 @@ class Feed(NamedTuple):
     state: str
     version: int
     attempt: int
+    throttled: int
     next_due: datetime | None
     expires_at: datetime
     sent: bool

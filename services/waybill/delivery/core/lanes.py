@@ -139,6 +139,7 @@ class Item:
         "size",
         "started",
         "state",
+        "throttled",
         "value",
         "version",
     )
@@ -161,6 +162,8 @@ class Item:
         self.state = State.QUEUED
         self.version = 0
         self.attempts = 0
+        #: Those of them that were refused unseen by 429: they count for nothing but the audit.
+        self.throttled = 0
         self.sent = False
         self.may_have_acted = False
         #: Attempts of which a byte may have left and the first of them, where intents are kept.

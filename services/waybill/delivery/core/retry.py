@@ -30,7 +30,7 @@ class History:
     """What is known of a delivery's earlier tries, the one just judged not included."""
 
     delivery_id: str
-    #: Tries before this one.
+    #: Tries before this one; those refused by 429 are not counted.
     attempts: int
     #: A byte of an earlier try may have left.
     sent: bool
@@ -87,7 +87,7 @@ def decide(policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Ver
 
     A retry is never due after `expires_at`: at that instant the delivery ends by `expired`. A wish of the
     destination (`Retry-After`) is a floor on which the jitter stands, so that those who were told the same do not
-    come back in one instant, and its delivery goes to a row at once. No retry is due in the second of the try before
+    come back in one instant, and its delivery goes to a row at once; so does one refused by 429, which spends no try. No retry is due in the second of the try before
     it: it would carry the same signature. What may have had an effect is repeated only where the destination can bear
     it (`core.repeats`).
     """
@@ -102,7 +102,7 @@ def decide(policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Ver
         if not rule.may_follow(verdict, history.sends, history.first_sent_at, due):
             return End(move=Move.LOSE_TRACK, code=ErrorCode.AMBIGUOUS_RESULT, detail=verdict.detail)
         hot = not history.is_row and tries <= policy.hot_attempts and verdict.retry_after_s is None
-        hot = hot and not rule.needs_intent
+        hot = hot and not rule.needs_intent and verdict.code is not ErrorCode.RATE_LIMIT
         return Again(due=due, is_hot=hot and due < last)
     is_gone = verdict.http_status == _GONE and history.may_have_acted
     in_doubt = verdict.code is ErrorCode.AMBIGUOUS_RESULT or rule.leaves_doubt(verdict, history.may_have_acted)

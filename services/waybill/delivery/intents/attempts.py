@@ -138,7 +138,8 @@ class Intents:
         else:
             at = millis(clock.now())
             verdict, attempt = _NOT_MADE, Try(number, at, at, "")
-        unsent = verdict.phase is Phase.BEFORE_SENDING
+        # What was refused unseen by 429 leaves nothing to be remembered: it is no send either.
+        unsent = verdict.phase is Phase.BEFORE_SENDING or verdict.code is ErrorCode.RATE_LIMIT
         item.sends = opened.sends - unsent
         item.first_sent_at = opened.first_sent_at if item.sends else None
         document = as_document(verdict, attempt)

@@ -51,7 +51,7 @@ AGAIN: Final = _opening_sql("""
       AND i.attempts = r.found
     RETURNING i.delivery_id, i.sends, i.first_sent_at""")
 
-# What an attempt came to. One that never left is no send.
+# What an attempt came to. One that never left, or was refused unseen, is no send.
 ANSWER: Final = """
 UPDATE delivery.intent AS i SET
     answer = r.answer, sends = i.sends - r.unsent,
@@ -83,7 +83,7 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What an attempt came to; `unsent` is 1 when no byte of it left."""
+    """What an attempt came to; `unsent` is 1 when no byte of it left or it was refused unseen."""
 
     delivery_id: str
     number: int
