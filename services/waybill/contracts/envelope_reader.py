@@ -9,6 +9,7 @@ on both sides.
 """
 
 import json
+import re
 import uuid
 from base64 import b64decode
 from collections.abc import Callable, Mapping
@@ -26,6 +27,7 @@ from waybill.contracts.envelope import (
     check_json,
     is_json_type,
 )
+from waybill.contracts.status_query import STATUS_QUERY_TYPE, StatusQuery
 from waybill.kernel.clock import parse_instant
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import Aggregate, CommandId, DeliveryId, DestinationName, Tenant
@@ -37,9 +39,10 @@ T = TypeVar("T")
 #: The member that held the data, or nothing for a reference.
 _JSON: Final = "data"
 _BASE64: Final = "data_base64"
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def parse(body: bytes) -> Envelope | GapResolution:
+def parse(body: bytes) -> Envelope | GapResolution | StatusQuery:
     """Read a body.
 
     Raises:
@@ -53,8 +56,11 @@ def parse(body: bytes) -> Envelope | GapResolution:
         raise ContractError("this envelope version is unknown here")
     reader = _Reader({k: v for k, v in attributes.items() if k not in {"specversion", "envelopeversion"}})
     try:
+        found: Envelope | GapResolution | StatusQuery
         if attributes.get("type") == GAP_RESOLUTION_TYPE:
-            found: Envelope | GapResolution = _gap(reader, member, data)
+            found = _gap(reader, member, data)
+        elif attributes.get("type") == STATUS_QUERY_TYPE:
+            found = _query(reader, member, data)
         else:
             found = _envelope(reader, member, data)
     except ValueError as error:
@@ -213,7 +219,7 @@ def _expected_member(envelope: Envelope) -> str:
 
 def _gap(reader: _Reader, member: str, data: bytes) -> GapResolution:
     reader.text("type")
-    if member != _JSON or reader.text("dataform") != "clear" or reader.text("datacontenttype") != "application/json":
+    if not _is_clear_json(reader, member):
         raise ContractError("a gap resolution lists its entries as clear JSON")
     return GapResolution(
         resolution_id=DeliveryId(reader.as_(_uuid, "id")),
@@ -252,3 +258,34 @@ def _entry(item: object) -> GapEntry:
             )
         case _:
             raise ValueError("not an entry")
+
+
+def _is_clear_json(reader: _Reader, member: str) -> bool:
+    return (
+        member == _JSON and reader.text("dataform") == "clear" and reader.text("datacontenttype") == "application/json"
+    )
+
+
+def _query(reader: _Reader, member: str, data: bytes) -> StatusQuery:
+    reader.text("type")
+    if not _is_clear_json(reader, member):
+        raise ContractError("a status query names its delivery as clear JSON")
+    match json.loads(data, object_pairs_hook=_unique):
+        case {"delivery_id": str(delivery), "operation_id": str(operation), "body_sha256": str(digest), **others} if (
+            not others and _SHA256.fullmatch(digest)
+        ):
+            pass
+        case _:
+            raise ContractError("the data of the status query are malformed")
+    return StatusQuery(
+        query_id=reader.as_(_uuid, "id"),
+        tenant=Tenant(reader.text("tenant")),
+        destination=DestinationName(reader.text("destination")),
+        aggregate=Aggregate(reader.text("subject")),
+        source=reader.text("source"),
+        asked_at=reader.instant("time"),
+        config_version=reader.number("configversion"),
+        delivery_id=DeliveryId(_uuid(delivery)),
+        operation_id=operation,
+        body_sha256=digest,
+    )

@@ -19,12 +19,13 @@ import psycopg
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import GapResolution
 from waybill.contracts.problem import Problem
-from waybill.contracts.receipt import Receipt, ReceiptStatus, render_receipt
+from waybill.contracts.receipt import Receipt, ReceiptStatus, parse_receipt, render_receipt
+from waybill.contracts.status_query import Said, StatusAnswer, StatusQuery
 from waybill.crypto.sealing import UnsealError
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import InvariantBroken, TransientError
 from waybill.listener.core.checks import ANY_TYPE, Capability
-from waybill.listener.core.dedup import Repeat, Stored, decide_repeat
+from waybill.listener.core.dedup import Conflict, Repeat, Stored, decide_repeat
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt
 from waybill.listener.store import Claim, PostgresStore
 from waybill.listener.transaction import BlockingTransaction
@@ -118,6 +119,32 @@ class Executor:
         except psycopg.OperationalError as error:
             return _store_failed(claim, error)
         return _report(stored, claim) if stored is not None else None
+
+    async def status(self, claim: Claim, query: StatusQuery) -> StatusAnswer | Refused:
+        """Say what became of a delivery: done, being done, or not done.
+
+        A delivery that was executed with another body was not this one: a conflict, as for the delivery itself. What
+        another delivery of the same operation did is not said: this one was not executed here.
+
+        Raises as `PostgresStore.open` does.
+        """
+        await self._store.open()
+        said, receipt = Said.NOT_DONE, None
+        try:
+            stored = await self._store.look(claim)
+        except psycopg.errors.LockNotAvailable:
+            said = Said.IN_PROGRESS
+        except psycopg.OperationalError as error:
+            return _store_failed(claim, error)
+        else:
+            if stored is not None and stored.identity.delivery_id == query.delivery_id:
+                known = decide_repeat(stored, claim.identity)
+                if isinstance(known, Conflict):
+                    return Refused(problem=known.problem)
+                said, receipt = Said.DONE, parse_receipt(known.receipt)
+        return StatusAnswer(
+            query_id=str(query.query_id), delivery_id=str(query.delivery_id), said=said, receipt=receipt
+        )
 
     async def _once(self, claim: Claim, run: Callable[[psycopg.AsyncConnection], Awaitable[bytes]]) -> Outcome:
         await (

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Final
+from uuid import UUID
 
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import CONTENT_TYPE, GAP_RESOLUTION_TYPE, Envelope, GapResolution
 from waybill.contracts.envelope_reader import parse
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
+from waybill.contracts.status_query import STATUS_QUERY_TYPE, StatusAnswer, StatusQuery, render_status_answer
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
 from waybill.crypto.verifying import DEFAULT_TOLERANCE, RefuseReason, SignatureHeaders, Verdict, verify
 from waybill.crypto.verifying import Refuse as SignatureRefused
@@ -38,6 +40,7 @@ _log = logging.getLogger("waybill.listener")
 
 #: On the answer to a delivery that was executed before.
 REPEAT_HEADER: Final = "waybill-repeat"
+_ID_MISMATCH: Final = Problem(code=ErrorCode.VALIDATION, reason="id_mismatch", detail="webhook-id is not the body's id")
 _MAYBE_NEWER: Final = frozenset({RefuseReason.NO_USABLE_KEY, RefuseReason.SIGNATURE_MISMATCH})
 
 
@@ -99,14 +102,18 @@ class Receiver:
         except ContractError as error:
             return self._refuse(headers, Problem(code=ErrorCode.VALIDATION, reason="envelope", detail=str(error)))
         claim = _claim(message, body, received_at)
-        if str(claim.identity.delivery_id) != headers.get(ID_HEADER):
+        if str(_id_of(message)) != headers.get(ID_HEADER):
             problem = Problem(code=ErrorCode.VALIDATION, reason="id_mismatch", detail="webhook-id is not the body's id")
             return self._refuse(headers, problem)
         if foreign := check_binding(message, self._binding.tenant, self._binding.destination):
             return self._refuse(headers, foreign)
         return self._report(headers, await self._execute(claim, message))
 
-    async def _execute(self, claim: Claim, message: Envelope | GapResolution) -> Outcome | Problem:
+    async def _execute(
+        self, claim: Claim, message: Envelope | GapResolution | StatusQuery
+    ) -> Outcome | Problem | StatusAnswer:
+        if isinstance(message, StatusQuery):
+            return await self._executor.status(claim, message)
         if isinstance(message, GapResolution):
             return await self._executor.note(claim, message)
         capabilities = {name: handler.capability for name, handler in self._handlers.items()}
@@ -130,9 +137,12 @@ class Receiver:
                 return verify(signed, body, newer, now, tolerance)
         return verdict
 
-    def _report(self, headers: Headers, outcome: Outcome | Problem) -> Answer:
+    def _report(self, headers: Headers, outcome: Outcome | Problem | StatusAnswer) -> Answer:
         if isinstance(outcome, Problem):
             return self._refuse(headers, outcome)
+        if isinstance(outcome, StatusAnswer):
+            _log.info("delivery.asked", extra={"delivery_id": outcome.delivery_id, "said": outcome.said.value})
+            return Answer(status=200, content_type=RECEIPT_TYPE, body=render_status_answer(outcome))
         if isinstance(outcome, Executed):
             marks = ((REPEAT_HEADER, "true"),) if outcome.is_repeat else ()
             event = "delivery.repeated" if outcome.is_repeat else "delivery.executed"
@@ -150,7 +160,19 @@ class Receiver:
         return answer_problem(problem, *extra)
 
 
-def _claim(message: Envelope | GapResolution, body: bytes, received_at: datetime) -> Claim:
+def _id_of(message: Envelope | GapResolution | StatusQuery) -> UUID:
+    match message:
+        case StatusQuery():
+            return message.query_id
+        case GapResolution():
+            return message.resolution_id
+        case Envelope():
+            return message.delivery_id
+
+
+def _claim(message: Envelope | GapResolution | StatusQuery, body: bytes, received_at: datetime) -> Claim:
+    if isinstance(message, StatusQuery):
+        return _asked(message, received_at)
     if isinstance(message, GapResolution):
         identity = Identity(
             delivery_id=message.resolution_id,
@@ -181,4 +203,24 @@ def _claim(message: Envelope | GapResolution, body: bytes, received_at: datetime
         aggregate=message.aggregate,
         received_at=received_at,
         expires_at=message.expires_at,
+    )
+
+
+def _asked(query: StatusQuery, received_at: datetime) -> Claim:
+    """Return what the delivery would claim, as far as the question says it."""
+    digest = bytes.fromhex(query.body_sha256)
+    identity = Identity(
+        delivery_id=query.delivery_id,
+        operation_id=query.operation_id,
+        body_digest=digest,
+        operation_digest=digest,
+    )
+    return Claim(
+        tenant=query.tenant,
+        destination=query.destination,
+        identity=identity,
+        command_type=STATUS_QUERY_TYPE,
+        aggregate=query.aggregate,
+        received_at=received_at,
+        expires_at=None,
     )

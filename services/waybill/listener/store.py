@@ -30,6 +30,9 @@ __all__ = ["Claim", "PostgresStore"]
 
 MIGRATIONS: Final = "waybill.listener.migrations"
 
+#: How long a look waits for a delivery that may be under way.
+_LOOK_LOCK_MS: Final = "200"
+
 # Wait for a concurrent duplicate, not for ever: its sender gives up earlier.
 SET_LOCK_TIMEOUT: Final = sql.SQL("SELECT set_config('lock_timeout', %s, true)")
 CLAIM: Final = sql.SQL("""
@@ -157,7 +160,28 @@ class PostgresStore:
         Returns:
             None: it is ours to execute. Otherwise what was executed before.
         """
-        await connection.execute(SET_LOCK_TIMEOUT, (self._lock_timeout_ms,))
+        if await self._insert(connection, claim, self._lock_timeout_ms):
+            return None
+        stored = await self.find(connection, claim)
+        if stored is None:
+            # The row that stopped us was purged in between: the sender tries again.
+            raise psycopg.errors.SerializationFailure("the record of this delivery went away meanwhile")
+        return stored
+
+    async def look(self, claim: Claim) -> Stored | None:
+        """Return what was executed under the delivery's id or operation; None when nothing was and nothing is.
+
+        It claims as the delivery would, and takes that back: whoever executes it holds what the claim waits for.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: it is being executed.
+            psycopg.OperationalError: as `transaction`.
+        """
+        async with self.transaction() as connection, connection.transaction(force_rollback=True):
+            return None if await self._insert(connection, claim, _LOOK_LOCK_MS) else await self.find(connection, claim)
+
+    async def _insert(self, connection: psycopg.AsyncConnection, claim: Claim, lock_timeout_ms: str) -> bool:
+        await connection.execute(SET_LOCK_TIMEOUT, (lock_timeout_ms,))
         identity = claim.identity
         cursor = await connection.execute(
             self._sql(CLAIM),
@@ -172,13 +196,7 @@ class PostgresStore:
                 "expires_at": claim.expires_at,
             },
         )
-        if cursor.rowcount == 1:
-            return None
-        stored = await self.find(connection, claim)
-        if stored is None:
-            # The row that stopped us was purged in between: the sender tries again.
-            raise psycopg.errors.SerializationFailure("the record of this delivery went away meanwhile")
-        return stored
+        return cursor.rowcount == 1
 
     async def find(self, connection: psycopg.AsyncConnection, claim: Claim) -> Stored | None:
         """Return what was executed under the delivery's id or operation, or None."""

@@ -14,6 +14,7 @@ from typing import Final
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import Envelope, GapResolution
 from waybill.contracts.problem import Problem
+from waybill.contracts.status_query import StatusQuery
 from waybill.kernel.ids import DestinationName, Tenant
 
 __all__ = ["ANY_TYPE", "Capability", "check_binding", "check_executable"]
@@ -37,7 +38,9 @@ class Capability:
         return self.versions is None or self.versions[0] <= envelope.capability_version <= self.versions[1]
 
 
-def check_binding(message: Envelope | GapResolution, tenant: Tenant, destination: DestinationName) -> Problem | None:
+def check_binding(
+    message: Envelope | GapResolution | StatusQuery, tenant: Tenant, destination: DestinationName
+) -> Problem | None:
     """Refuse what was signed for somebody else (DC-10)."""
     if message.tenant != tenant:
         return Problem(code=ErrorCode.AUTHZ, reason="tenant", detail="signed for another tenant")
