@@ -24,6 +24,7 @@ __all__ = [
     "RetryPolicy",
     "RouteConfig",
     "SecretRef",
+    "StatusSource",
     "TenantConfig",
     "Timeouts",
 ]
@@ -92,6 +93,16 @@ class RepeatBound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatusSource:
+    """Where a destination says what became of a delivery, and from when on its "not done" is final (AM-2)."""
+
+    url: str
+    #: Seconds after the last possible byte of an attempt from which on nothing of it can be done any more: the
+    #: signature tolerance of the listener, clock skew, and what it takes a request to come to rest there.
+    settle_after_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """Limits of one HTTP attempt."""
 
@@ -120,6 +131,8 @@ class DestinationConfig:
     repeats: RepeatBound = field(default_factory=RepeatBound)
     #: Statuses by which a `non_idempotent` destination says that it did nothing, so that another attempt is safe.
     not_done: frozenset[int] = frozenset()
+    #: Whom to ask about an `ambiguous` delivery; None leaves it to people.
+    status_query: StatusSource | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     #: Attempts in flight over all aggregates of this destination.
     concurrency: int = 64

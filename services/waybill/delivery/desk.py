@@ -47,6 +47,14 @@ class Careful(Protocol):
         """Go on after such an attempt."""
         ...
 
+    async def sends(self, item: Item) -> tuple[int, datetime | None]:
+        """Return how many attempts of a delivery may have left a byte, and the first of them."""
+        ...
+
+    async def disprove(self, item: Item, verdict: Verdict, attempt: Try) -> None:
+        """Answer the last attempt, if nobody did: it was not done."""
+        ...
+
 
 class Settles(Protocol):
     """What ends attempts."""

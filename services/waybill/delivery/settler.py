@@ -147,7 +147,7 @@ class Settler:
         item.version += 1
         item.code, item.detail = end.code, end.detail
         recorder, place, at = self._desk.target.recorder, self._owner.place, attempt.ended_ms
-        event = Event("transition" if verdict is None else "attempt", before, True, attempt, verdict)
+        event = Event("attempt" if attempt.number else "transition", before, True, attempt, verdict)
         letter = recorder.dead_letter(item, place, end.detail or "", at) if end is UNREADABLE else None
         item.pending = (recorder.outcome(item, place, event), recorder.state(item, place, at), letter)
         if item.held is not Held.MEMORY:

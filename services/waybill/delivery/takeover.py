@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from waybill.delivery.asking.asker import Asker
 from waybill.delivery.core.keeping import drop_before
 from waybill.delivery.core.position import Position
 from waybill.delivery.desk import Desk, Owner
@@ -85,9 +86,11 @@ class Sweeper:
         self._swept_at = 0.0
         self._dropped_at: float | None = None
         self._task: asyncio.Task[None] | None = None
+        self._asker = Asker(desk, owner, settler)
 
     def tick(self, mono: float) -> None:
         """Look every few seconds, while no other row work is under way."""
+        self._asker.tick(mono)
         if mono - self._swept_at < _SWEEP_S or self._task is not None or not self._settler.rows.is_idle:
             return
         self._swept_at = mono

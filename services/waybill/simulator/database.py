@@ -4,7 +4,7 @@ A fenced statement takes what PostgreSQL takes if, and only if, its text says so
 until the statement's transaction ends, and a new owner's bump waits for that; `epoch = %(epoch)s` makes the check. So
 a statement that lost either is simulated without it. Every statement is a transaction of its own.
 
-A new statement of `waybill.delivery.store` gets its line in `_READS`, `_WRITES` or beside `take`.
+A new statement of the worker gets its line in `_READS`, `_WRITES` or beside `take`.
 """
 
 from collections import deque
@@ -16,6 +16,7 @@ from uuid import UUID
 
 from waybill.contracts.states import TRANSITIONS, State
 from waybill.delivery import store as sql
+from waybill.delivery.asking import statements as asking
 from waybill.kernel.errors import TransientError
 from waybill.simulator.timeline import Timeline
 from waybill.simulator.trace import Trace
@@ -155,6 +156,32 @@ class Tables:
             found.extend(_pick(row, sql.Feed) for row in rows[: values["limit"]])
         return found
 
+    def due(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return ambiguous heads that are to be asked about."""
+        heads: dict[str, Row] = {}
+        for row in sorted(self._own(values), key=lambda row: (row["sequence"], row["record_offset"])):
+            if row["blocks"]:
+                heads.setdefault(row["aggregate"], row)
+        rows = [
+            row
+            for row in heads.values()
+            if row["state"] == State.AMBIGUOUS
+            and row["pending_outcome"] is None
+            and row["updated_at"] <= values["since"]
+            and (row["next_due"] is None or row["next_due"] <= values["now"])
+        ]
+        rows.sort(key=lambda row: (row["next_due"] is not None, row["next_due"] or values["now"]))
+        return [(*_pick(row, sql.Feed), row["updated_at"]) for row in rows[: values["limit"]]]
+
+    def note(self, values: Values) -> list[str]:
+        """Keep what was answered about an ambiguous row, and when to ask again."""
+        row = self.find(values["destination"], values["delivery_id"])
+        if row is None or row["version"] != values["version"] or row["state"] != State.AMBIGUOUS:
+            return []
+        row.update(next_due=values["due"], asked=values["asked"].obj)
+        self._trace("database", f"asked {_told(row)}: {row['asked']['said']}")
+        return [row["delivery_id"]]
+
     def overdue(self, values: Values) -> list[tuple[Any, ...]]:
         """Return what expired where it stands."""
         rows = [
@@ -272,7 +299,7 @@ class Database(Tables):
             written = _WRITES[query](self, values) if found else []
             if written and self.observer is not None:
                 self.observer.written(key, values["epoch"], owner.epoch)
-            answer([(int(found), written or None)])
+            answer([(int(found), _ANSWERS.get(query, _ids)(written))])
             if locks:
                 self._let_go(owner)
 
@@ -286,13 +313,23 @@ _READS: Final[dict[str, Callable[[Tables, Values], list[tuple[Any, ...]]]]] = {
     sql.UNPUBLISHED: Tables.unpublished,
     sql.FEED: Tables.feed,
     sql.OVERDUE: Tables.overdue,
+    asking.DUE: Tables.due,
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
 _WRITES: Final[dict[str, Callable[[Tables, Values], list[str]]]] = {
     sql.INSERT: Tables.insert,
     sql.MOVE: Tables.move,
     sql.PUBLISHED: Tables.published,
+    asking.NOTE: Tables.note,
 }
+
+
+def _ids(written: list[str]) -> list[str] | None:
+    return written or None
+
+
+#: How a statement tells what it wrote, where that is not by ids.
+_ANSWERS: Final[dict[str, Callable[[list[str]], object]]] = {asking.NOTE: len}
 
 
 def _rows(values: Values, names: tuple[str, ...]) -> list[Row]:

@@ -37,6 +37,8 @@ __all__ = ["SCHEMAS", "Laws", "Violation"]
 #: Registry ids of the records, as workers write them.
 SCHEMAS: Final = {1: OUTCOME, 2: TASK_STATE, 3: DEAD_LETTER}
 _ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
+#: From here a delivery goes on by itself: an ambiguous one is asked about.
+_OPEN: Final = frozenset({"queued", "retrying", "ambiguous"})
 #: How a delivery ends that never had a row.
 _FIRST: Final = (1, "queued", "acknowledged")
 Delivery = tuple[str, str]
@@ -154,6 +156,10 @@ class AttemptLaws:
             self._trace(
                 process, f"{'acknowledged' if is_good else 'no answer or a refusal:'} {order.told(destination)}"
             )
+
+    def proved(self, destination: str, delivery_id: str) -> None:
+        """Note that a status query was answered by proof."""
+        self._attempts[destination, delivery_id].is_acknowledged = True
 
     def byte_left(self, destination: str, delivery_id: str) -> None:
         """Note for I12."""
@@ -305,7 +311,7 @@ class Laws(AttemptLaws):
             self.broken("I9", f"{told} is acknowledged and was not done")
         if state["state"] == State.FAILED and state["detail"] == "expired" and self._attempts[delivery].was_sent:
             self.broken("I12", f"{told} is reported as expired without being sent, and was sent")
-        ends = [account for account in self.moves[delivery].values() if account[2] not in {"queued", "retrying"}]
+        ends = [account for account in self.moves[delivery].values() if account[2] not in _OPEN]
         if len(ends) > 1:
             self.broken("I9", f"{told} has {len(ends)} terminal outcomes")
 

@@ -6,17 +6,20 @@ arrive when their sender has given up or is dead, refusals of every kind.
 """
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from waybill.contracts.receipt import parse_receipt
+from waybill.contracts.status_query import STATUS_QUERY_TYPE, Said, StatusAnswer, render_status_answer
 from waybill.crypto.signing import ID_HEADER
 from waybill.infra.http_client import Answer, HttpLimits, PostError, PostFailure
 from waybill.simulator.network import Network
 from waybill.simulator.process import SimProcess
 
-__all__ = ["Fate", "Listener", "SimHttp"]
+__all__ = ["Fate", "Listener", "SimHttp", "Word"]
 
 RECEIPT: Final = b'{"status":"done","source_version":"v1","evidence":"ledger:1","count":1}'
 _PROBLEM: Final = b""
@@ -49,6 +52,21 @@ class Fate(StrEnum):
     REFUSED = "refused"
 
 
+class Word(StrEnum):
+    """What becomes of one question."""
+
+    #: Answered as it is.
+    TRUE = "true"
+    #: It is being done, whatever is so.
+    BUSY = "busy"
+    #: No answer.
+    SILENT = "silent"
+    #: An answer to another question: that nothing was done.
+    FORGED = "forged"
+    #: A page of somebody in between.
+    PAGE = "page"
+
+
 _BAD: Final = tuple(fate for fate in Fate if fate not in {Fate.GOOD, Fate.REFUSED})
 #: Those after which the listener has done it.
 _DONE: Final = frozenset({Fate.GOOD, Fate.SLOW, Fate.ERROR_AFTER, Fate.RESET_AFTER, Fate.LATE})
@@ -71,6 +89,10 @@ class Observer(Protocol):
         """The client gave the worker an answer, or a failure."""
         ...
 
+    def proved(self, destination: str, delivery_id: str) -> None:
+        """A worker was told that it is done when it asked."""
+        ...
+
     def byte_left(self, destination: str, delivery_id: str) -> None:
         """Something of the request may have been sent."""
         ...
@@ -91,6 +113,10 @@ class Listener:
     effects: dict[str, None] = field(default_factory=dict)
     #: Fates to come, by delivery, before chance decides.
     script: dict[str, list[Fate]] = field(default_factory=dict)
+    #: What becomes of questions to come, by delivery; then they are answered as it is.
+    words: dict[str, list[Word]] = field(default_factory=dict)
+    #: How often each delivery was asked about.
+    questions: dict[str, int] = field(default_factory=dict)
 
     def fate_of(self, delivery_id: str) -> Fate:
         """Return what becomes of the next request of a delivery."""
@@ -122,6 +148,26 @@ class Listener:
             return Answer(429, _PROBLEM, "1")
         return Answer(422 if fate is Fate.REFUSED else 503, _PROBLEM, None)
 
+    def tell(self, query: dict[str, Any]) -> Answer | PostError:
+        """Answer what became of a delivery."""
+        delivery_id = query["data"]["delivery_id"]
+        self.questions[delivery_id] = self.questions.get(delivery_id, 0) + 1
+        scripted = self.words.get(delivery_id)
+        word = scripted.pop(0) if scripted else Word.TRUE
+        if word is Word.SILENT:
+            return PostError(PostFailure.READ)
+        if word is Word.PAGE:
+            return Answer(404, b"<html>no such page</html>", None)
+        is_done = delivery_id in self.effects and word is Word.TRUE
+        said = Said.DONE if is_done else Said.IN_PROGRESS if word is Word.BUSY else Said.NOT_DONE
+        answer = StatusAnswer(
+            query_id="another" if word is Word.FORGED else query["id"],
+            delivery_id=delivery_id,
+            said=said,
+            receipt=parse_receipt(RECEIPT) if is_done else None,
+        )
+        return Answer(200, render_status_answer(answer), None)
+
 
 class SimHttp:
     """A process's connections to one destination."""
@@ -136,6 +182,8 @@ class SimHttp:
             PostError: there is no whole answer.
         """
         process, listener = self._process, self._listeners[url]
+        if STATUS_QUERY_TYPE.encode() in body:
+            return await self._ask(listener, body)
         delivery_id = dict(headers)[ID_HEADER]
         observer, destination, who = listener.observer, listener.destination, process.who
         observer.attempt_began(who, destination, delivery_id, body)
@@ -148,6 +196,19 @@ class SimHttp:
         finally:
             if process.who == who and not process.loop.is_dead:
                 observer.attempt_ended(who, destination, delivery_id, is_good=is_good)
+
+    async def _ask(self, listener: Listener, body: bytes) -> Answer:
+        rng = listener.network.rng
+
+        query = json.loads(body)
+
+        def serve(answer: Callable[[Any], None]) -> None:
+            answer(listener.tell(query))
+
+        found: Answer = await self._process.request(serve, rng.random() * 0.02, rng.random() * 0.02)
+        if found.status == 200 and json.loads(found.body)["status"] == Said.DONE:
+            listener.observer.proved(listener.destination, query["data"]["delivery_id"])
+        return found
 
     async def _send(self, listener: Listener, delivery_id: str) -> Answer:
         fate, rng = listener.fate_of(delivery_id), listener.network.rng

@@ -45,6 +45,8 @@ class Setup:
     hot_attempts: int = 1
     total_s: float = 3.0
     session_s: float = 1.5
+    #: How long after the last possible byte a destination's "not done" is final; None: it is not asked.
+    settle_after_s: float | None = None
     weather: Weather = CALM
     #: (Process, step, passage) → what strikes it there: seconds frozen, None to be killed, or whatever a test does.
     strikes: Mapping[tuple[str, str, int], float | Callable[[], None] | None] = field(default_factory=dict)

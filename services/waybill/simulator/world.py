@@ -7,7 +7,7 @@ import uuid
 from dataclasses import replace
 from random import Random
 
-from waybill.contracts.fabric import DestinationConfig, FabricConfig, RetryPolicy, TenantConfig, Timeouts
+from waybill.contracts.fabric import DestinationConfig, FabricConfig, RetryPolicy, StatusSource, TenantConfig, Timeouts
 from waybill.contracts.names import delivery_group, intake_group
 from waybill.kernel.ids import DestinationName
 from waybill.simulator.broker import Broker, Committed
@@ -152,7 +152,7 @@ class World:
 
     def _add_destination(self, name: str) -> None:
         (tenant,) = self.config.tenants
-        setup = self.setup
+        setup, settle = self.setup, self.setup.settle_after_s
         destination = DestinationConfig(
             tenant=TENANT,
             name=DestinationName(name),
@@ -162,6 +162,7 @@ class World:
             retry=RetryPolicy(base_s=0.2, cap_s=1.0, hot_attempts=setup.hot_attempts),
             timeouts=Timeouts(connect_s=1.0, read_s=setup.total_s, total_s=setup.total_s),
             concurrency=setup.concurrency,
+            status_query=None if settle is None else StatusSource(url=_url(name), settle_after_s=settle),
         )
         self.config = replace(self.config, tenants=(replace(tenant, destinations=(*tenant.destinations, destination)),))
         self.destinations.append(name)

@@ -124,7 +124,7 @@ async def test_a_question_is_verified_like_a_delivery(site: Site) -> None:
     for_another = await site.send_body(render_status_query(foreign), str(foreign.query_id))
 
     assert [(answer.status_code, answer.json()["reason"]) for answer in (forged, renamed, for_another)] == [
-        (401, "malformed_header"),
+        (401, "signature_mismatch"),
         (400, "id_mismatch"),
         (403, "tenant"),
     ]

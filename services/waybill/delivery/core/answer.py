@@ -14,7 +14,7 @@ from waybill.delivery.core.classify import Proven, Verdict, judge_problem, judge
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import DeliveryId
 
-__all__ = ["judge_answer", "retry_after_s"]
+__all__ = ["judge_answer", "judge_receipt", "retry_after_s"]
 
 #: A wish longer than this is cut: the expiry of the command decides anyway.
 MAX_RETRY_AFTER_S: Final = 86_400.0
@@ -53,7 +53,7 @@ def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wa
     proven = _quick(body, delivery_id)
     if proven is not None:
         return Verdict(code=None, phase=Phase.AFTER_SENDING, http_status=status, proven=proven)
-    return _judge_receipt(status, body, delivery_id)
+    return judge_receipt(status, body, delivery_id)
 
 
 def _quick(body: bytes, delivery_id: str) -> Proven | None:
@@ -75,7 +75,8 @@ def _quick(body: bytes, delivery_id: str) -> Proven | None:
     return Proven(status="done", source_version=version, count=count, digest=digest, evidence=evidence)
 
 
-def _judge_receipt(status: int, body: bytes, delivery_id: str) -> Verdict:
+def judge_receipt(status: int, body: bytes, delivery_id: str) -> Verdict:
+    """Judge a receipt that came with a status; it closes a delivery when the verdict has no code."""
     try:
         receipt = parse_receipt(body)
     except ContractError:

@@ -28,7 +28,7 @@ from waybill.contracts.states import State
 from waybill.kernel.errors import InvariantBroken
 from waybill.kernel.ids import DestinationName
 
-__all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "Memory", "PartitionLanes"]
+__all__ = ["HALTING", "Held", "Item", "Lane", "Limits", "Memory", "PartitionLanes", "put_back", "revive"]
 
 #: A lane that waits with this part of what may be held crowds the others out.
 _SHARE: Final = 8
@@ -369,7 +369,7 @@ class PartitionLanes:
 
     def rest(self, lane: Lane, item: Item) -> None:
         """Let go of a head whose row is not due for long; `rouse` reads it again."""
-        self._drop_head(lane, item)
+        self.drop_head(lane, item)
         self._let_go(lane)
         lane.asleep = True
 
@@ -380,7 +380,7 @@ class PartitionLanes:
 
     def row_closed(self, lane: Lane, item: Item) -> None:
         """Learn that the head's row blocks no longer."""
-        self._drop_head(lane, item)
+        self.drop_head(lane, item)
         lane.rows -= 1
         self.wake(lane)
 
@@ -394,7 +394,7 @@ class PartitionLanes:
 
     def row_halted(self, lane: Lane, item: Item) -> None:
         """Learn that the head's row waits for people: so does the lane."""
-        self._drop_head(lane, item)
+        self.drop_head(lane, item)
         self._halt(lane, item.sequence)
         self._let_go(lane)
 
@@ -413,8 +413,24 @@ class PartitionLanes:
         while lane.feed:
             self.memory.release(lane.feed.popleft())
 
-    def _drop_head(self, lane: Lane, item: Item) -> None:
+    def drop_head(self, lane: Lane, item: Item) -> None:
+        """Forget a head that is a row."""
         if lane.head is not item or item.held is not Held.ROW:
             raise InvariantBroken("moved a row that is not the head")
         lane.head = None
         self.memory.release(item)
+
+
+def revive(lanes: PartitionLanes, lane: Lane, item: Item) -> bool:
+    """Make the row that halts a lane its head again, to be decided about; False when it is not what halts it."""
+    if not lane.halted or lane.head is not None or lane.halted_at != item.sequence:
+        return False
+    lane.halted, lane.head = False, item
+    lanes.memory.hold(item, is_fed=True)
+    return True
+
+
+def put_back(lanes: PartitionLanes, lane: Lane, item: Item) -> None:
+    """Let a lane look anew what its first row is: nothing came of the one that was revived."""
+    lanes.drop_head(lane, item)
+    lanes.wake(lane)

@@ -9,7 +9,7 @@ What breaks otherwise: a worker that dies between the last byte and the answer w
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from waybill.contracts.codes import ErrorCode, Phase
@@ -28,14 +28,14 @@ from waybill.delivery.settler import Settler, untried
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import FencedError, TransientError
 
-__all__ = ["Intents"]
+__all__ = ["MARGIN", "Intents"]
 
 _MAX_BATCH: Final = 500
 _WAITS: Final = (0.05, 0.2, 0.5, 1.0)
 #: Times an answer is offered to a database that is away once the partition is somebody else's.
 _LAST_WORDS: Final = 5
 #: Clocks of two machines differ, and the last byte of an attempt may still be on its way when its time is over.
-_MARGIN: Final = timedelta(seconds=2)
+MARGIN: Final = timedelta(seconds=2)
 _AGAIN: Final = timedelta(milliseconds=500)
 #: The end of an attempt that was written down and then not made.
 _NOT_MADE: Final = Verdict(
@@ -100,6 +100,16 @@ class Intents:
         self._owner.lanes.settle(lane, item)
         self._owner.pump()
 
+    async def sends(self, item: Item) -> tuple[int, datetime | None]:
+        """Return how many attempts of a delivery may have left a byte, and the first of them."""
+        found = await self._look(item)
+        return (0, None) if found is None else (found.sends, found.first_sent_at)
+
+    async def disprove(self, item: Item, verdict: Verdict, attempt: Try) -> None:
+        """Answer the last attempt, if nobody did, by what the destination said of it: it was not done."""
+        document = as_document(verdict, attempt)
+        await self._tell(Answer(delivery_id=item.delivery_id or "", number=attempt.number, unsent=0, answer=document))
+
     # Decisions
 
     async def _resume(self, item: Item, found: Intent, body: bytes, *, is_expired: bool) -> Outcome | None:
@@ -110,7 +120,7 @@ class Intents:
             verdict, attempt = read_document(found.answer, found.epoch)
             return Tried(verdict, attempt, found.record_offset != item.offset)
         prior = Prior(sends=found.sends, first_sent_at=found.first_sent_at, last_sent_at=found.last_sent_at)
-        grace = timedelta(seconds=LEASE_S + target.config.timeouts.total_s) + _MARGIN
+        grace = timedelta(seconds=LEASE_S + target.config.timeouts.total_s) + MARGIN
         step = resume(target.rule, prior, now, grace, is_expired=is_expired)
         if isinstance(step, Asks):
             return step

@@ -20,6 +20,7 @@ MAX_PAYLOAD_BYTES: Final = 512 * 1024
 MAX_TOTAL_S: Final = 300.0
 MAX_CAP_S: Final = 86_400.0
 MAX_REPEATS: Final = 100
+MAX_SETTLE_S: Final = 86_400.0
 
 RULES: Final[dict[str, str]] = {
     "yaml": "The file is one UTF-8 YAML document of at most 4 MiB, without aliases, tags and repeated keys.",
@@ -37,6 +38,7 @@ RULES: Final[dict[str, str]] = {
     "route-destinations": "A route names destinations of its own tenant.",
     "repeats": "A `bounded_deduplication` destination says how much it remembers: 1 to 100 attempts, 1s to 29d.",
     "not-done": "Statuses that mean 'not done' are 400 to 599, and only a `non_idempotent` destination declares them.",
+    "status-query": "A destination's 'not done' is final 1s to 1d after the last possible byte.",
     "tradeoff": "Every destination says in words what its profile costs it.",
     "dedup-horizon": "A `durable_idempotent` destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
     "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
@@ -192,6 +194,13 @@ def _not_done(destination: Reading) -> Iterator[Problem]:
             yield _problem(placed, "not-done", f"expected none beside {profile}: it is for non_idempotent")
 
 
+def _status_query(destination: Reading) -> Iterator[Problem]:
+    source: Reading | None = destination.found["status_query"].value if "status_query" in destination.found else None
+    if source is not None:
+        yield from _url(source)
+        yield from _between(source, "settle_after_s", 1.0, MAX_SETTLE_S, "status-query", format_duration)
+
+
 def _url(destination: Reading) -> Iterator[Problem]:
     if "url" not in destination.found:
         return
@@ -255,7 +264,7 @@ def _concurrency(destination: Reading) -> Iterator[Problem]:
 
 
 _TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon)
-_DESTINATION: Final = (_repeats, _not_done, _url, _timeouts, _retry, _concurrency)
+_DESTINATION: Final = (_repeats, _not_done, _url, _status_query, _timeouts, _retry, _concurrency)
 
 #: What a pasted secret looks like; the problem names the place, never the text.
 _SECRETS: Final = re.compile(

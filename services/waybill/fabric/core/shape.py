@@ -23,6 +23,7 @@ from waybill.contracts.fabric import (
     RetryPolicy,
     RouteConfig,
     SecretRef,
+    StatusSource,
     TenantConfig,
     Timeouts,
 )
@@ -223,6 +224,27 @@ REPEATS: Final = Shape(
     ),
 )
 
+STATUS_QUERY: Final = Shape(
+    noun="status query",
+    record=StatusSource,
+    fields=(
+        Field(
+            key="url",
+            attr="url",
+            kind=_text_kind("an http or https URL", least=1, most=2048, rule="url"),
+            required=True,
+            meaning="Where the question is POSTed; the listener SDK answers at the URL of the deliveries.",
+        ),
+        Field(
+            key="settleAfter",
+            attr="settle_after_s",
+            kind=DURATION,
+            required=True,
+            meaning="After the last possible byte of an attempt, nothing of it is done any more: signature tolerance, clock skew and the destination's own time together, 1s to 1d.",
+        ),
+    ),
+)
+
 TIMEOUTS: Final = Shape(
     noun="timeouts",
     record=Timeouts,
@@ -330,6 +352,12 @@ DESTINATION: Final = Shape(
             attr="not_done",
             kind=Set(item=NUMBER, least=0, into=frozenset),
             meaning="Statuses by which a `non_idempotent` destination says that it did nothing.",
+        ),
+        Field(
+            key="statusQuery",
+            attr="status_query",
+            kind=STATUS_QUERY,
+            meaning="Whom to ask what became of an `ambiguous` delivery; left to people without it.",
         ),
         Field(key="timeouts", attr="timeouts", kind=TIMEOUTS, meaning="Limits of one attempt."),
         Field(
