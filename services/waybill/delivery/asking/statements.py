@@ -16,10 +16,17 @@ from waybill.kernel.errors import FencedError
 
 __all__ = ["Asked", "AskingStore", "Due"]
 
+#: The columns of a row to work on, and when it was moved last.
+_SELECTED: Final = "SELECT t." + ", t.".join((*Feed._fields, "updated_at")).replace("delivery_id", "delivery_id::text")
+
+
+def _due_sql(where: str) -> str:
+    """Put a condition on rows `t` behind the columns of `Feed` and the time of the last move."""
+    return _SELECTED + where
+
+
 # Ambiguous heads whose time to be asked about has come, and of which Kafka knows that they are ambiguous.
-DUE: Final = """
-SELECT t.aggregate, t.delivery_id::text, t.sequence, t.record_offset, t.state, t.version, t.attempt, t.next_due,
-       t.expires_at, t.sent, t.may_have_acted, t.record, t.updated_at
+DUE: Final = _due_sql("""
 FROM delivery.open_task t
 WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.partition = %(partition)s
   AND t.blocks AND t.state = 'ambiguous' AND t.pending_outcome IS NULL
@@ -30,7 +37,7 @@ WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.partition 
         AND e.aggregate = t.aggregate AND e.blocks AND (e.sequence, e.record_offset) < (t.sequence, t.record_offset))
 ORDER BY t.next_due NULLS FIRST
 LIMIT %(limit)s
-"""
+""")
 
 
 _RESULT: Final = ") SELECT (SELECT count(*) FROM o), (SELECT count(*) FROM w)"
