@@ -102,10 +102,11 @@ class Gate:
                 self._owner.pump()
             self._desk.later(due, self._owner, lane)
             return None
-        if item.command is None or item.poison is not None:
+        if not item.is_readable:
             self._settler.poisoned(lane, item)
             return None
-        if item.command.expires_at <= now and not self._desk.target.rule.needs_intent:
+        is_over = item.expires_at is not None and item.expires_at <= now
+        if is_over and not self._desk.target.rule_for(item).needs_intent:
             self._settler.expire(lane, item, now)
             return None
         self.reach.note(item.offset)

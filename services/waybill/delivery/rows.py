@@ -26,6 +26,8 @@ _MAX_BYTES: Final = 8 * 1024 * 1024
 #: Rows of one aggregate loaded at a time, at most.
 _FEED: Final = 16
 _WAITS: Final = (0.1, 0.3, 1.0, 2.0)
+#: The kind of a row that tells a gap (`waybill.delivery.resolutions`).
+RESOLUTION: Final = "resolution"
 
 
 def blocks(state: State) -> bool:
@@ -54,8 +56,8 @@ class RowsOwner(Protocol):
         """A move ended; without a lane the row was moved where it stands."""
         ...
 
-    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted_at: int | None) -> None:
-        """A lane's next rows are here."""
+    def rows_fed(self, lane: Lane, items: Sequence[Item], *, ended: Item | None) -> None:
+        """A lane's next rows are here, up to one that ended without acknowledgement and still blocks."""
         ...
 
     def refused(self) -> None:
@@ -195,13 +197,13 @@ class Rows:
             by_lane.setdefault(feed.aggregate, []).append(feed)
         for lane in loads:
             items: list[Item] = []
-            halted_at = None
+            ended = None
             for feed in by_lane.get(lane.aggregate, ()):
                 if State(feed.state) in HALTING:
-                    halted_at = feed.sequence
+                    ended = item_of(feed)
                     break
                 items.append(item_of(feed))
-            self._owner.rows_fed(lane, items, halted_at=halted_at)
+            self._owner.rows_fed(lane, items, ended=ended)
 
 
 def surface(task: "asyncio.Task[Any]") -> None:
@@ -272,4 +274,9 @@ def item_of(feed: Feed) -> Item:
     item.expires_at = feed.expires_at
     item.sent = feed.sent
     item.may_have_acted = feed.may_have_acted
+    item.detail = feed.detail
+    item.is_resolution = feed.kind == RESOLUTION
+    if item.is_resolution:
+        item.delivery_id = feed.delivery_id
+        item.command_id = (dict(item.headers)["ce_id"] or b"").decode()
     return item

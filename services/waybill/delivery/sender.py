@@ -11,7 +11,7 @@ from waybill.delivery.core.answer import judge_answer, retry_after_s
 from waybill.delivery.core.classify import Failure, Verdict, judge_failure
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Recorder, Try
-from waybill.delivery.core.repeats import RepeatRule
+from waybill.delivery.core.repeats import TELLING, RepeatRule
 from waybill.delivery.failpoints import Failpoints
 from waybill.infra.http_client import HttpClient, HttpLimits, PostError
 from waybill.kernel.clock import Clock
@@ -36,11 +36,24 @@ def limits_of(config: DestinationConfig) -> HttpLimits:
 class Target:
     """One destination as it is configured now; a change of configuration makes another one."""
 
-    __slots__ = ("_clock", "_failpoints", "client", "config", "name", "recorder", "rule", "signer", "url")
+    __slots__ = (
+        "_clock",
+        "_failpoints",
+        "client",
+        "config",
+        "halting_on_expiry",
+        "name",
+        "recorder",
+        "rule",
+        "signer",
+        "url",
+    )
 
     def __init__(
         self, recorder: Recorder, signer: Signer, client: HttpClient, clock: Clock, failpoints: Failpoints
     ) -> None:
+        #: Command types whose route says that an aggregate halts behind one that expired.
+        self.halting_on_expiry: frozenset[str] = frozenset()
         self.recorder, self.signer, self.client = recorder, signer, client
         self.config = recorder.config
         self.name = DestinationName(self.config.name)
@@ -54,14 +67,20 @@ class Target:
         Raises:
             ContractError: it cannot be rendered, now or ever.
         """
+        if item.is_resolution:
+            return item.value or b""
         if item.command is None:
             raise InvariantBroken("attempted a delivery that was not looked into")
         return render(item.command, self.name)
 
+    def rule_for(self, item: Item) -> RepeatRule:
+        """Return by which rule an attempt may be repeated."""
+        return TELLING if item.is_resolution else self.rule
+
     async def attempt(self, item: Item, body: bytes) -> tuple[Verdict, Try]:
         """Offer a delivery once, with its body; the item is not changed."""
         command, delivery_id = item.command, item.delivery_id
-        if command is None or delivery_id is None:
+        if delivery_id is None:
             raise InvariantBroken("attempted a delivery that was not looked into")
         instant = self._clock.now().timestamp()
         started = int(instant * 1000)
@@ -72,7 +91,7 @@ class Target:
             (TIMESTAMP_HEADER, str(timestamp)),
             (SIGNATURE_HEADER, self.signer.sign(delivery_id, timestamp, body)),
         ]
-        if command.traceparent is not None:
+        if command is not None and command.traceparent is not None:
             headers = [*headers, ("traceparent", command.traceparent)]
         if self._failpoints.is_set:
             self._failpoints("before_send")

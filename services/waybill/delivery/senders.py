@@ -144,7 +144,7 @@ class Senders:
         self._inflight[item] = (owner, lane)
         tried: Outcome | None = None
         try:
-            if target.rule.needs_intent:
+            if target.rule_for(item).needs_intent:
                 tried = await owner.intents.attempt(item)
             else:
                 body = target.body_of(item)
@@ -161,7 +161,7 @@ class Senders:
             self._lay(lane.aggregate)
         elif item.poison is not None:
             owner.settler.poisoned(lane, item)
-        elif target.rule.needs_intent:
+        elif target.rule_for(item).needs_intent:
             owner.intents.conclude(lane, item, tried)
         else:
             owner.settler.finished(lane, item, verdict, attempt)

@@ -20,6 +20,7 @@ from waybill.delivery.core.ownership import identify
 from waybill.delivery.core.records import Event, Try, millis
 from waybill.delivery.core.retry import UNREADABLE, Again, End, History, decide, expired, moved
 from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.resolutions.resolver import Resolver
 from waybill.delivery.rows import Rows
 from waybill.delivery.store import Found, Owned, RowImage, RowMove
 from waybill.infra.kafka import Outgoing
@@ -46,13 +47,26 @@ class Topics:
         tenant = desk.tenant
         return cls(commands_topic(tenant), outcomes_topic(tenant), state_topic(tenant), dead_letters_topic(tenant))
 
+    def outgoing(
+        self, partition: int, aggregate: str, delivery_id: str, pending: tuple[bytes, bytes, bytes | None]
+    ) -> tuple[Outgoing, ...]:
+        """Return the records that say what a row has pending."""
+        outcome, state, letter = pending
+        key = aggregate.encode()
+        records = (
+            Outgoing(self.outcomes, partition, key, outcome),
+            Outgoing(self.states, partition, delivery_id.encode(), state),
+        )
+        return records if letter is None else (*records, Outgoing(self.dead_letters, partition, key, letter))
+
 
 class Settler:
     """Decides and records for one owner; runs on the loop."""
 
     def __init__(self, desk: Desk, owner: Owner, topics: Topics) -> None:
-        self._desk, self._owner, self._topics = desk, owner, topics
+        self._desk, self._owner, self.topics = desk, owner, topics
         self.rows = Rows(self, desk.tools)
+        self._resolver = Resolver(desk, owner, self.identify)
         #: From here on, whoever tries again what was tried in memory signs with another timestamp.
         self.fresh_from = datetime.fromtimestamp(0, UTC)
         self._log = get_logger("delivery").bind(
@@ -80,7 +94,7 @@ class Settler:
     def identify(self, item: Item) -> None:
         """Look into a record once."""
         owned = self._owner.owned
-        topic, partition = self._topics.commands, owned.partition
+        topic, partition = self.topics.commands, owned.partition
         identify(item, tenant=owned.tenant, destination=owned.destination, topic=topic, partition=partition)
 
     def finished(self, lane: Lane, item: Item, verdict: Verdict, attempt: Try) -> None:
@@ -92,7 +106,7 @@ class Settler:
             return
         item.attempts = attempt.number
         outcome, state = desk.target.recorder.acknowledged(item, owner.place, attempt, verdict)
-        partition, topics = owner.partition, self._topics
+        partition, topics = owner.partition, self.topics
         desk.committer.add(
             owner,
             (
@@ -113,8 +127,9 @@ class Settler:
         now = self._desk.tools.clock.now()
         fresh_from = second_after(attempt.started_ms)
         target = self._desk.target
-        decision = decide(target.config.retry, target.rule, _history(item, now, fresh_from), verdict, now)
-        item.attempts = attempt.number
+        rule = target.rule_for(item)
+        decision = decide(target.config.retry, rule, _history(item, now, fresh_from), verdict, now)
+        item.attempts, item.expected = attempt.number, verdict.expected_sequence
         item.throttled += verdict.code is ErrorCode.RATE_LIMIT
         item.sent = item.sent or verdict.phase is not Phase.BEFORE_SENDING
         item.may_have_acted = item.may_have_acted or verdict.may_have_acted
@@ -194,23 +209,15 @@ class Settler:
             self._owner.lanes.repeat_done(lane, item)
         self._owner.pump()
 
-    def rows_fed(self, lane: Lane, items: Sequence[Item], *, halted_at: int | None) -> None:
-        """Go on with a lane's next rows."""
-        if not self._owner.gone:
-            self._owner.lanes.fed(lane, items, halted_at=halted_at)
-            self._owner.pump()
-
-    def outgoing(
-        self, aggregate: str, delivery_id: str, pending: tuple[bytes, bytes, bytes | None]
-    ) -> tuple[Outgoing, ...]:
-        """Return the records that say what a row has pending."""
-        outcome, state, letter = pending
-        key, partition, topics = aggregate.encode(), self._owner.partition, self._topics
-        records = (
-            Outgoing(topics.outcomes, partition, key, outcome),
-            Outgoing(topics.states, partition, delivery_id.encode(), state),
-        )
-        return records if letter is None else (*records, Outgoing(topics.dead_letters, partition, key, letter))
+    def rows_fed(self, lane: Lane, items: Sequence[Item], *, ended: Item | None) -> None:
+        """Go on with a lane's next rows, or behind the one that ended and still holds it."""
+        if self._owner.gone:
+            return
+        if ended is not None and not items and self._resolver.goes_on(ended):
+            self._resolver.row_ended(lane, ended)
+            return
+        self._owner.lanes.fed(lane, items, halted_at=None if ended is None else ended.sequence)
+        self._owner.pump()
 
     def _publish(self, lane: Lane | None, item: Item, row: RowImage | RowMove) -> None:
         """Tell Kafka what a row says; a lane whose head ended goes on at once.
@@ -228,13 +235,20 @@ class Settler:
         def done() -> None:
             failpoints("after_publish")
             rows.published(delivery_id, version)
-            if again is not None and not owner.gone:
+            if again is None or owner.gone:
+                return
+            if item.expected is not None and item.expected < item.sequence:
+                self._resolver.retell(again, item, item.expected)
+            else:
                 self._desk.offer(owner, again)
 
         pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
-        self._desk.committer.add(owner, self.outgoing(item.aggregate, delivery_id, pending), done)
+        records = self.topics.outgoing(owner.partition, item.aggregate, delivery_id, pending)
+        self._desk.committer.add(owner, records, done)
         if lane is not None and item.state is State.ACKNOWLEDGED:
             owner.lanes.row_closed(lane, item)
+        elif lane is not None and again is None and self._resolver.goes_on(item):
+            self._resolver.head_ended(lane, item)
         elif lane is not None and again is None:
             self._log.warning("lane.halted", delivery_id=item.delivery_id, state=item.state, code=item.code)
             owner.lanes.row_halted(lane, item)
@@ -242,14 +256,19 @@ class Settler:
     def audit(self, item: Item, event: Event) -> None:
         """Record a fact about an item that moves nothing."""
         outcome = self._desk.target.recorder.outcome(item, self._owner.place, event)
-        record = Outgoing(self._topics.outcomes, self._owner.partition, item.aggregate.encode(), outcome)
+        record = Outgoing(self.topics.outcomes, self._owner.partition, item.aggregate.encode(), outcome)
         self._desk.committer.add(self._owner, (record,))
 
     def _audit_repeat(self, item: Item, found: Found) -> None:
         """Record that the relay offered again what a row holds: nothing is sent, nothing moves (AT-2)."""
-        item.state, item.version = State(found.state), found.version
-        item.code, item.detail = None, "row_exists"
+        _stand_as(item, found)
         self.audit(item, Event("repeat", item.state, False, untried(self._desk.tools.clock.now()), None))
+
+
+def _stand_as(item: Item, found: Found) -> None:
+    """Let a repeat stand where the row stands that holds its delivery."""
+    item.state, item.version = State(found.state), found.version
+    item.code, item.detail = None, "row_exists"
 
 
 def _id(item: Item) -> str:

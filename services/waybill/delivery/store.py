@@ -20,7 +20,7 @@ from waybill.contracts.codes import RETRIED
 from waybill.contracts.driver_errors import UNREVIEWED, database_code
 from waybill.kernel.errors import FencedError, InvariantBroken, TransientError
 
-__all__ = ["OWNED", "Feed", "Found", "Owned", "RowImage", "RowMove", "TaskStore", "Unpublished"]
+__all__ = ["OWNED", "RESULT", "Feed", "Found", "Owned", "RowImage", "RowMove", "TaskStore", "Unpublished", "columns_of"]
 
 SCHEMA: Final = "delivery"
 
@@ -37,12 +37,13 @@ WITH o AS (
     WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s AND epoch = %(epoch)s
     FOR SHARE
 ), w AS ("""
-_RESULT: Final = ") SELECT (SELECT count(*) FROM o), (SELECT array_agg(delivery_id::text) FROM w)"
+#: How it ends: one row that says whether the epoch is the newest, and what was written.
+RESULT: Final = ") SELECT (SELECT count(*) FROM o), (SELECT array_agg(delivery_id::text) FROM w)"
 
 
 def _fenced_sql(write: str) -> str:
     """Put a write that selects from `o` into one statement with the check of ownership."""
-    return OWNED + write + _RESULT
+    return OWNED + write + RESULT
 
 
 # A fresh epoch for a partition; waits for a former owner's write under way.
@@ -125,7 +126,7 @@ LIMIT %(limit)s
 # The next blocking rows of some aggregates, in the order of sequences.
 FEED: Final = """
 SELECT f.aggregate, f.delivery_id::text, f.sequence, f.record_offset, f.state, f.version, f.attempt, f.throttled, f.next_due,
-       f.expires_at, f.sent, f.may_have_acted, f.record
+       f.expires_at, f.sent, f.may_have_acted, f.record, f.detail, f.kind
 FROM unnest(%(aggregates)s::text[]) AS a (aggregate)
 CROSS JOIN LATERAL (
     SELECT * FROM delivery.open_task t
@@ -140,7 +141,7 @@ ORDER BY f.aggregate, f.sequence, f.record_offset
 # Deliveries whose time is over although nobody works on them.
 OVERDUE: Final = """
 SELECT aggregate, delivery_id::text, sequence, record_offset, state, version, attempt, throttled, next_due,
-       expires_at, sent, may_have_acted, record
+       expires_at, sent, may_have_acted, record, detail, kind
 FROM delivery.open_task
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
   AND blocks AND state IN ('queued', 'retrying') AND expires_at <= %(now)s AND aggregate = ANY(%(aggregates)s::text[])
@@ -246,6 +247,9 @@ class Feed(NamedTuple):
     sent: bool
     may_have_acted: bool
     record: bytes
+    detail: str | None
+    #: `delivery`, or `resolution` of a gap.
+    kind: str
 
 
 class Unpublished(NamedTuple):
@@ -313,7 +317,7 @@ class TaskStore:
         Raises:
             FencedError: the partition has another owner; nothing was written.
         """
-        values = _columns(rows, _IMAGE_COLUMNS)
+        values = columns_of(rows, _IMAGE_COLUMNS)
         written = await self._fenced(INSERT, owned, {**values, "now": now})
         offsets: Mapping[str, int] = {row.delivery_id: row.record_offset for row in reversed(rows)}
         missing = [key for key in offsets if key not in written]
@@ -335,7 +339,7 @@ class TaskStore:
             FencedError: the partition has another owner; nothing was written.
             InvariantBroken: a row is at another version than its only writer knows.
         """
-        written = await self._fenced(MOVE, owned, {**_columns(moves, _MOVE_COLUMNS), "now": now})
+        written = await self._fenced(MOVE, owned, {**columns_of(moves, _MOVE_COLUMNS), "now": now})
         missing = {move.delivery_id: move for move in moves if move.delivery_id not in written}
         if not missing:
             return
@@ -363,6 +367,14 @@ class TaskStore:
         """Return deliveries of some aggregates that expired where they stand."""
         values = {**owned.parameters(), "aggregates": list(aggregates), "now": now, "limit": limit}
         return [Feed(*row) for row in await self._run(OVERDUE, values)]
+
+    async def fenced(self, query: str, owned: Owned, values: Mapping[str, Any]) -> set[str]:
+        """Run one statement of another part of the worker that writes under the epoch; return what it wrote.
+
+        Raises:
+            FencedError: the partition has another owner; nothing was written.
+        """
+        return await self._fenced(query, owned, values)
 
     async def run(self, query: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run one statement of another part of the worker and return its rows."""
@@ -402,6 +414,7 @@ def _told(error: psycopg.Error) -> Exception:
     return InvariantBroken(f"the control database refused a statement ({code}): {type(error).__name__}")
 
 
-def _columns(rows: Iterable[object], names: Sequence[str]) -> dict[str, list[Any]]:
+def columns_of(rows: Iterable[object], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return one array per column."""
     listed = list(rows)
     return {name: [getattr(row, name) for row in listed] for name in names}

@@ -72,7 +72,8 @@ async def publish_left_over(desk: Desk, owner: Owner, settler: Settler) -> None:
     while left := await store.unpublished(owner.owned, _CHUNK):
         for item in left:
             pending = (item.outcome, item.state, item.dead_letter)
-            desk.committer.add(owner, settler.outgoing(item.aggregate, item.delivery_id, pending))
+            records = settler.topics.outgoing(owner.partition, item.aggregate, item.delivery_id, pending)
+            desk.committer.add(owner, records)
         if not await desk.committer.carried(owner, _PUBLISH_S):
             raise TransientError("what a former owner decided cannot be published now")
         await store.published(owner.owned, [(item.delivery_id, item.version) for item in left])

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
-from waybill.contracts.fabric import DestinationConfig, FabricConfig
+from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
 from waybill.delivery import metrics
 from waybill.delivery.committer import Committer, Pace
 from waybill.delivery.core.lanes import Limits
@@ -228,7 +228,9 @@ class Worker:
             client = before.client
         else:
             client = self._parts.clients.http(limits_of(destination))
-        return Target(recorder, signer, client, self._parts.clock, self._parts.failpoints)
+        target = Target(recorder, signer, client, self._parts.clock, self._parts.failpoints)
+        target.halting_on_expiry = halting_on_expiry(self._parts.config.current(), destination.tenant)
+        return target
 
     def _leave(self, key: Key, group: DestinationGroup) -> None:
         del self.groups[key]
@@ -273,6 +275,13 @@ class Worker:
             group.tick()
         for intake in self.intakes.values():
             intake.tick()
+
+
+def halting_on_expiry(config: FabricConfig, tenant: str) -> frozenset[str]:
+    """Return the command types of a tenant whose route says that an aggregate halts behind one that expired."""
+    found = config.tenant(tenant)
+    routes = found.routes if found is not None else ()
+    return frozenset(route.command_type for route in routes if route.on_expiry is OnUnsettled.HALT)
 
 
 async def _retire(client: HttpClient, is_used: Callable[[], bool]) -> None:

@@ -27,6 +27,7 @@ from waybill.kernel.errors import InvariantBroken, TransientError
 from waybill.listener.core.checks import ANY_TYPE, Capability
 from waybill.listener.core.dedup import Conflict, Repeat, Stored, decide_repeat
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt
+from waybill.listener.sequences import Sequences
 from waybill.listener.store import Claim, PostgresStore
 from waybill.listener.transaction import BlockingTransaction
 
@@ -67,11 +68,23 @@ class Refused:
 Outcome: TypeAlias = Executed | Refused
 
 
+class _OutOfTurnError(Exception):
+    """Not the next one of its aggregate: rolls everything back."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.reason)
+        self.problem = problem
+
+
 class Executor:
     """Runs handlers over a store."""
 
-    def __init__(self, store: PostgresStore, handlers: Mapping[str, Handler], clock: Clock) -> None:
+    def __init__(
+        self, store: PostgresStore, handlers: Mapping[str, Handler], clock: Clock, *, in_order: bool = False
+    ) -> None:
+        """Take what it needs; `in_order` refuses what is not the next one of its aggregate."""
         self._store = store
+        self._sequences = Sequences(store.schema) if in_order else None
         self._handlers = handlers
         self._clock = clock
 
@@ -83,15 +96,21 @@ class Executor:
         handler = self._handlers.get(command.envelope.command_type) or self._handlers[ANY_TYPE]
 
         async def run(connection: psycopg.AsyncConnection) -> bytes:
+            if self._sequences is not None:
+                refused = await self._sequences.take_turn(connection, claim, command.envelope.sequence)
+                if refused is not None:
+                    raise _OutOfTurnError(refused)
             done = await _call(handler.function, command, connection)
             return render_receipt(build_receipt(command, done, self._clock.now()))
 
         return await self._once(claim, run)
 
     async def note(self, claim: Claim, gap: GapResolution) -> Outcome:
-        """Record a gap resolution. This listener keeps no sequence, so there is nothing to release."""
+        """Record a gap resolution, and what it says where sequences are checked."""
 
         async def run(connection: psycopg.AsyncConnection) -> bytes:
+            if self._sequences is not None:
+                await self._sequences.note(connection, claim, gap)
             return render_receipt(
                 Receipt(
                     status=ReceiptStatus.DONE,
@@ -157,6 +176,8 @@ class Executor:
                     return _report(stored, claim)
                 receipt = await run(connection)
                 await self._store.complete(connection, claim, receipt, self._clock.now())
+        except _OutOfTurnError as early:
+            return Refused(problem=early.problem)
         except (Refuse, UnsealError, TransientError) as refusal:
             return _refused(refusal)
         except psycopg.OperationalError as error:

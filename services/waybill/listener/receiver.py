@@ -1,7 +1,7 @@
 """From one signed body to one answer, whatever server brought it.
 
 The order is fixed: signature, media type, envelope, tenant and destination, expiry, capability and handler, delivery
-record, handler. Nothing of a body is believed before its signature. Each failure answers problem details with one of
+record, sequence where it is checked, handler. Nothing of a body is believed before its signature. Each failure answers problem details with one of
 the fourteen codes, and is logged with ids and reasons only.
 """
 
@@ -52,6 +52,9 @@ class Limits:
     tolerance: timedelta = DEFAULT_TOLERANCE
     #: A clear payload of 256 KiB becomes 350 KiB as base64; above come the attributes.
     max_body_bytes: int = 1_048_576
+    #: Only the next sequence of each aggregate: a later one is told what is missing, an older one is refused unless a
+    #: gap resolution deferred it. To be set before the first delivery: numbers count from 1.
+    in_order: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a window that would let everything or nothing through."""
@@ -84,7 +87,7 @@ class Receiver:
         self._handlers = handlers
         self._limits = limits
         self._clock = clock
-        self._executor = Executor(store, handlers, clock)
+        self._executor = Executor(store, handlers, clock, in_order=limits.in_order)
 
     async def answer(self, headers: Headers, body: bytes) -> Answer:
         """Take one signed body and answer; the same whatever server or framework brought it."""

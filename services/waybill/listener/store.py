@@ -103,6 +103,11 @@ class PostgresStore:
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection] | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def schema(self) -> str:
+        """Where the records live."""
+        return self._schema
+
     async def open(self) -> None:
         """Bring the schema up to date and open the connections; does nothing when open.
 

@@ -17,6 +17,8 @@ from uuid import UUID
 from waybill.contracts.states import TRANSITIONS, State
 from waybill.delivery import store as sql
 from waybill.delivery.asking import statements as asking
+from waybill.delivery.core.lanes import HALTING
+from waybill.delivery.resolutions import statements as resolutions
 from waybill.kernel.errors import TransientError
 from waybill.simulator.timeline import Timeline
 from waybill.simulator.trace import Trace
@@ -32,6 +34,19 @@ Row = dict[str, Any]
 Values = Mapping[str, Any]
 Answer = Callable[[Any], None]
 _IMAGE: Final = tuple(column.name for column in fields(sql.RowImage))
+_TELLING: Final = tuple(column.name for column in fields(resolutions.ResolutionRow))
+#: A gap resolution that nobody heard yet.
+_NEW: Final[Row] = {
+    **dict.fromkeys((*(column.name for column in fields(sql.RowImage)), "created_at")),
+    "state": State.QUEUED.value,
+    "version": 0,
+    "attempt": 0,
+    "throttled": 0,
+    "blocks": True,
+    "sent": False,
+    "may_have_acted": False,
+    "kind": "resolution",
+}
 _MOVE: Final = tuple(column.name for column in fields(sql.RowMove))
 _ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
 
@@ -83,7 +98,7 @@ class Tables:
         written = []
         for row in _rows(values, _IMAGE):
             row["partition"], row["destination"] = values["partition"], values["destination"]
-            row["updated_at"] = values["now"]
+            row["updated_at"], row["kind"] = values["now"], "delivery"
             name = f"{row['destination']}/{row['delivery_id']}"
             if name not in self.rows:
                 self.rows[name] = row
@@ -104,6 +119,45 @@ class Tables:
             written.append(move["delivery_id"])
             self._trace("database", f"moved {_told(row)}")
         return written
+
+    def resolve(self, values: Values) -> list[str]:
+        """Put gap resolutions in the places of rows that ended and block."""
+        ended = [self.find(values["destination"], ended_id) for ended_id in values["ended_id"]]
+        blocking = {row["delivery_id"] for row in ended if row and row["blocks"] and row["state"] in HALTING}
+        for row in ended:
+            if row is not None and row["delivery_id"] in blocking:
+                row.update(blocks=False, updated_at=values["now"])
+        return self._tell(values, blocking)
+
+    def retell(self, values: Values) -> list[str]:
+        """Write one more gap resolution."""
+        return self._tell(values, set(values["ended_id"]))
+
+    def _tell(self, values: Values, about: set[str]) -> list[str]:
+        written = []
+        for told in _rows(values, _TELLING):
+            name = f"{values['destination']}/{told['resolution_id']}"
+            if told.pop("ended_id") in about and name not in self.rows:
+                told["delivery_id"] = told.pop("resolution_id")
+                place = {"destination": values["destination"], "partition": values["partition"]}
+                self.rows[name] = {**_NEW, **told, **place, "updated_at": values["now"]}
+                written.append(told["delivery_id"])
+                self._trace("database", f"resolution {_told(self.rows[name])}")
+        return written
+
+    def told(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return what ended in a range of sequences and blocks no longer."""
+        rows = [
+            row
+            for row in self._own(values)
+            if row["aggregate"] == values["aggregate"]
+            and values["first"] <= row["sequence"] < values["before"]
+            and row["kind"] == "delivery"
+            and not row["blocks"]
+            and row["state"] in HALTING
+        ]
+        rows.sort(key=lambda row: row["sequence"])
+        return [_pick(row, sql.Feed) for row in rows[: values["limit"]]]
 
     def published(self, values: Values) -> list[str]:
         """Note what is published."""
@@ -314,6 +368,7 @@ _READS: Final[dict[str, Callable[[Tables, Values], list[tuple[Any, ...]]]]] = {
     sql.FEED: Tables.feed,
     sql.OVERDUE: Tables.overdue,
     asking.DUE: Tables.due,
+    resolutions.TOLD: Tables.told,
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
 _WRITES: Final[dict[str, Callable[[Tables, Values], list[str]]]] = {
@@ -321,6 +376,8 @@ _WRITES: Final[dict[str, Callable[[Tables, Values], list[str]]]] = {
     sql.MOVE: Tables.move,
     sql.PUBLISHED: Tables.published,
     asking.NOTE: Tables.note,
+    resolutions.RESOLVE: Tables.resolve,
+    resolutions.RETELL: Tables.retell,
 }
 
 

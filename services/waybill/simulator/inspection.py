@@ -8,12 +8,17 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from waybill.contracts.fabric import OnUnsettled
 from waybill.contracts.names import delivery_group, intake_group
+from waybill.contracts.states import State
 from waybill.delivery.actor import PartitionActor
+from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
 from waybill.delivery.core.lanes import HALTING, Held
+from waybill.delivery.core.retry import EXPIRED
 from waybill.kernel.ids import DestinationName
 from waybill.simulator.database import Row
 from waybill.simulator.orders import TENANT
+from waybill.simulator.workers import Setup
 from waybill.simulator.world import World
 
 __all__ = ["inspect", "is_at_rest", "what_is_left"]
@@ -63,7 +68,7 @@ def what_is_left(world: World) -> list[str]:
 def _left(world: World) -> Iterator[str]:
     yield from _behind(world)
     for destination in world.destinations:
-        yield from _open(destination, world.database.rows_of(destination))
+        yield from _open(destination, world.database.rows_of(destination), world.setup)
 
 
 def _behind(world: World) -> Iterator[str]:
@@ -77,10 +82,19 @@ def _behind(world: World) -> Iterator[str]:
                 yield f"{group}[{partition}] stands at {offset} of {end}"
 
 
-def _open(destination: str, rows: Sequence[Row]) -> Iterator[str]:
+def _halts(row: Row, setup: Setup) -> bool:
+    """Whether a row waits for people, and its lane with it."""
+    if row["state"] not in HALTING or not row["blocks"]:
+        return False
+    goes_on = row["detail"] in {EXPIRED, CANCELLED, SUPERSEDED} or setup.on_unsettled is OnUnsettled.CONTINUE
+    is_asked = setup.settle_after_s is not None and row["state"] == State.AMBIGUOUS
+    return row["kind"] == "resolution" or is_asked or not goes_on
+
+
+def _open(destination: str, rows: Sequence[Row], setup: Setup) -> Iterator[str]:
     halted: dict[str, int] = {}
     for row in rows:
-        if row["state"] in HALTING and row["blocks"]:
+        if _halts(row, setup):
             halted[row["aggregate"]] = min(halted.get(row["aggregate"], row["sequence"]), row["sequence"])
     for row in rows:
         told = f"{destination} {row['aggregate']}#{row['sequence']}"

@@ -15,13 +15,15 @@ engine learns next - intents, decisions, results, other profiles - is a method h
 """
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
 from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, AvroReader, schema_text
+from waybill.contracts.envelope import GapResolution, Resolution
+from waybill.contracts.envelope_reader import parse
 from waybill.contracts.names import dead_letters_topic, outcomes_topic, state_topic
 from waybill.contracts.states import TRANSITIONS, State
 from waybill.delivery.gate import LEASE_S
@@ -64,6 +66,10 @@ class _Attempts:
     body: bytes = b""
     is_acknowledged: bool = False
     was_sent: bool = False
+    #: A gap resolution that lists it was acknowledged; the listener heard one; it said that it will never come.
+    is_resolved: bool = False
+    is_heard: bool = False
+    is_over: bool = False
 
 
 @dataclass(slots=True)
@@ -94,6 +100,8 @@ class AttemptLaws:
         self.effects: dict[Delivery, None] = {}
         self._tenant, self._orders, self._trace = tenant, orders, trace
         self._attempts: dict[Delivery, _Attempts] = defaultdict(_Attempts)
+        #: Gap resolutions that were sent.
+        self._tellings: dict[Delivery, GapResolution] = {}
         #: Destination and aggregate → who has an attempt under way; those of the dead stay.
         self._inflight: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
         self._owners: dict[Key, _Ownership] = defaultdict(_Ownership)
@@ -107,20 +115,46 @@ class AttemptLaws:
         """Check I2, I3 and I11."""
         self.attempts += 1
         order = self._orders.delivery(destination, delivery_id)
+        is_telling = order is None
+        if order is None:
+            order = self._telling(destination, delivery_id, body)
         if order is None:
             self.broken("I9", f"{delivery_id} was sent to {destination}, and nobody asked for it")
             return
-        self._trace(process, f"attempts {order.told(destination)}")
+        self._trace(process, f"{'tells the end of' if is_telling else 'attempts'} {order.told(destination)}")
         seen = self._attempts[destination, delivery_id]
         if seen.body not in {b"", body}:
             self.broken("I11", f"{order.told(destination)} was sent with other bytes")
+        if seen.is_over:
+            self.broken("I3", f"{order.told(destination)} is attempted after its listener was told that it never comes")
         seen.body = body
         self._check_owner(process, destination, order)
         self._check_inflight(process, destination, order)
         for earlier in self._orders.before(destination, order):
-            if not self._attempts[destination, earlier.delivery_id(destination)].is_acknowledged:
+            before = self._attempts[destination, earlier.delivery_id(destination)]
+            if not (before.is_acknowledged or before.is_resolved):
                 self.broken("I3", f"{order.told(destination)} is attempted before #{earlier.sequences[destination]}")
                 return
+
+    def _telling(self, destination: str, resolution_id: str, body: bytes) -> Order | None:
+        """Note what a gap resolution says; return the first delivery it lists."""
+        found = parse(body)
+        if not isinstance(found, GapResolution) or str(found.resolution_id) != resolution_id:
+            return None
+        listed = [(entry, self._orders.delivery(destination, str(entry.delivery_id))) for entry in found.entries]
+        for entry, order in listed:
+            if order is None or order.sequences[destination] != entry.sequence or order.aggregate != found.aggregate:
+                self.broken("I9", f"a resolution of {found.aggregate} lists #{entry.sequence}, which is not so")
+                return None
+            if entry.resolution is Resolution.FINAL:
+                self._attempts[destination, str(entry.delivery_id)].is_over = True
+        self._tellings[destination, resolution_id] = found
+        return listed[0][1]
+
+    def _told_of(self, destination: str, resolution_id: str) -> Iterator[_Attempts]:
+        """Yield what is known of the deliveries a gap resolution lists."""
+        for entry in self._tellings[destination, resolution_id].entries:
+            yield self._attempts[destination, str(entry.delivery_id)]
 
     def _check_owner(self, process: str, destination: str, order: Order) -> None:
         owners = self._owners[self._tenant, destination, order.partition]
@@ -150,7 +184,11 @@ class AttemptLaws:
     def attempt_ended(self, process: str, destination: str, delivery_id: str, *, is_good: bool) -> None:
         """Note what a worker got to see."""
         order = self._orders.delivery(destination, delivery_id)
-        if order is not None:
+        if (destination, delivery_id) in self._tellings:
+            self._inflight[destination, self._tellings[destination, delivery_id].aggregate].pop(process, None)
+            for listed in self._told_of(destination, delivery_id):
+                listed.is_resolved |= is_good
+        elif order is not None:
             self._inflight[destination, order.aggregate].pop(process, None)
             self._attempts[destination, delivery_id].is_acknowledged |= is_good
             self._trace(
@@ -167,13 +205,18 @@ class AttemptLaws:
 
     def effect(self, destination: str, delivery_id: str) -> None:
         """Check the order of effects: what a listener that checks nothing gets to see."""
+        if (destination, delivery_id) in self._tellings:
+            for listed in self._told_of(destination, delivery_id):
+                listed.is_heard = True
+            return
         self.effects[destination, delivery_id] = None
         order = self._orders.delivery(destination, delivery_id)
         if order is None:
             return
         self._trace(destination, f"did {order.told(destination)}")
         for earlier in self._orders.before(destination, order):
-            if (destination, earlier.delivery_id(destination)) not in self.effects:
+            before = (destination, earlier.delivery_id(destination))
+            if before not in self.effects and not self._attempts[before].is_heard:
                 self.broken("I3", f"{order.told(destination)} took effect before #{earlier.sequences[destination]}")
                 return
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
+from waybill.contracts.fabric import OnUnsettled
 from waybill.delivery.failpoints import STEPS
 from waybill.simulator.network import CALM, Weather
 from waybill.simulator.workers import Setup
@@ -120,6 +121,7 @@ def draw(seed: int) -> Schedule:
         session_s=rng.choice((0.6, 1.5, 4.0)),
         weather=_weather(rng),
         strikes=strikes,
+        on_unsettled=Random(f"unsettled/{seed}").choice(tuple(OnUnsettled)),  # noqa: S311 - dice, no secrets
     )
     commands = _commands(rng, chaos_s, repeats=repeats, short=not repeats)
     return Schedule(setup=setup, chaos_s=chaos_s, commands=commands, faults=faults)

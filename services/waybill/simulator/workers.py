@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
-from waybill.contracts.fabric import DestinationConfig, FabricConfig
+from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
 from waybill.crypto.signing import Signer
 from waybill.delivery import Worker, WorkerParts, WorkerSettings
 from waybill.delivery.committer import Pace
@@ -47,6 +47,8 @@ class Setup:
     session_s: float = 1.5
     #: How long after the last possible byte a destination's "not done" is final; None: it is not asked.
     settle_after_s: float | None = None
+    #: What aggregates do behind a delivery that ended without acknowledgement.
+    on_unsettled: OnUnsettled = OnUnsettled.HALT
     weather: Weather = CALM
     #: (Process, step, passage) → what strikes it there: seconds frozen, None to be killed, or whatever a test does.
     strikes: Mapping[tuple[str, str, int], float | Callable[[], None] | None] = field(default_factory=dict)

@@ -163,6 +163,7 @@ class World:
             timeouts=Timeouts(connect_s=1.0, read_s=setup.total_s, total_s=setup.total_s),
             concurrency=setup.concurrency,
             status_query=None if settle is None else StatusSource(url=_url(name), settle_after_s=settle),
+            on_unsettled=setup.on_unsettled,
         )
         self.config = replace(self.config, tenants=(replace(tenant, destinations=(*tenant.destinations, destination)),))
         self.destinations.append(name)

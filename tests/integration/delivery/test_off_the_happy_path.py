@@ -87,7 +87,7 @@ def test_an_expired_delivery_is_never_sent_and_visible_to_its_owner(
 
     assert (state["state"], state["error_code"], state["detail"]) == ("failed", "POLICY_BLOCK", "expired")
     assert state["owner"] == "team-crm"
-    assert destination.arrivals == []
+    assert destination.attempts(sent.delivery()) == 0
 
 
 def test_an_expiry_after_a_byte_may_have_left_is_ambiguous(world: WorkerWorld, destination: FakeListener) -> None:

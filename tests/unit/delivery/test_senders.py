@@ -32,6 +32,9 @@ class Destination:
         self.concurrency = 4
         self.gates: list[asyncio.Event] = []
 
+    def rule_for(self, item: Item) -> Any:
+        return self
+
     def body_of(self, item: Item) -> bytes:
         return b"{}"
 

@@ -29,7 +29,7 @@ def _due_sql(where: str) -> str:
 DUE: Final = _due_sql("""
 FROM delivery.open_task t
 WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.partition = %(partition)s
-  AND t.blocks AND t.state = 'ambiguous' AND t.pending_outcome IS NULL
+  AND t.blocks AND t.state = 'ambiguous' AND t.kind = 'delivery' AND t.pending_outcome IS NULL
   AND t.updated_at <= %(since)s AND (t.next_due IS NULL OR t.next_due <= %(now)s)
   AND NOT EXISTS (
       SELECT FROM delivery.open_task e

@@ -86,6 +86,8 @@ class Verdict:
     proven: Proven | None = None
     #: Seconds the destination asked us to wait, at least.
     retry_after_s: float | None = None
+    #: The sequence a listener waits for that refused for a gap.
+    expected_sequence: int | None = None
 
     @property
     def is_retried(self) -> bool:
@@ -187,6 +189,7 @@ def judge_problem(problem: Problem, *, retry_after_s: float | None = None) -> Ve
         may_have_acted=rule.may_have_acted or problem.code is ErrorCode.AMBIGUOUS_RESULT,
         http_status=problem.status,
         retry_after_s=retry_after_s,
+        expected_sequence=problem.expected_sequence,
     )
 
 

@@ -121,11 +121,13 @@ class Item:
         "command_id",
         "delivery_id",
         "detail",
+        "expected",
         "expires_at",
         "first_sent_at",
         "headers",
         "held",
         "is_fed",
+        "is_resolution",
         "key",
         "may_have_acted",
         "next_due",
@@ -173,6 +175,8 @@ class Item:
         self.next_due: datetime | None = None
         #: Boot-time seconds at which the attempt in flight began; None when none is.
         self.started: float | None = None
+        #: A gap resolution: `value` is its body, and it names no command of its own.
+        self.is_resolution = False
         #: As `peek` read them; None for a loaded row.
         self.sequences: Mapping[DestinationName, int] | None = None
         # Filled when the record is first looked into.
@@ -185,7 +189,14 @@ class Item:
         # Why the last move happened, and what Kafka does not have of it yet.
         self.code: ErrorCode | None = None
         self.detail: str | None = None
+        #: The sequence its listener waits for, when it last refused this one for that.
+        self.expected: int | None = None
         self.pending: tuple[bytes, bytes, bytes | None] | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it can be sent, once it was looked into."""
+        return self.poison is None and (self.command is not None or self.is_resolution)
 
 
 class Lane:
@@ -198,6 +209,7 @@ class Lane:
         "halted",
         "halted_at",
         "head",
+        "held",
         "in_doubt",
         "loading",
         "rows",
@@ -225,6 +237,8 @@ class Lane:
         self.halted_at = 0
         #: A former owner may have been attempting its first row.
         self.in_doubt = False
+        #: Stands still while people's decision about one of its deliveries is carried out (`core.holding`).
+        self.held = False
 
 
 class PartitionLanes:
@@ -279,10 +293,12 @@ class PartitionLanes:
         lane = self.lanes.get(item.aggregate)
         if lane is None:
             lane = self.lanes[item.aggregate] = Lane(item.aggregate)
-        elif lane.rows:
+        elif lane.rows and not lane.held:
             self._begin_write(lane, item)
             return (item,)
         lane.waiting.append(item)
+        if lane.held:
+            return ()
         if is_known:
             return self.to_rows(lane)
         if lane.head is None:
@@ -291,7 +307,7 @@ class PartitionLanes:
 
     def wake(self, lane: Lane) -> None:
         """Give an idle lane its next head, ask for its next rows, or forget it."""
-        if lane.head is not None or lane.halted or lane.loading or lane.asleep:
+        if lane.head is not None or lane.halted or lane.loading or lane.asleep or lane.held:
             return
         if lane.rows:
             if lane.feed:
@@ -370,7 +386,7 @@ class PartitionLanes:
     def rest(self, lane: Lane, item: Item) -> None:
         """Let go of a head whose row is not due for long; `rouse` reads it again."""
         self.drop_head(lane, item)
-        self._let_go(lane)
+        self.drop_feed(lane)
         lane.asleep = True
 
     def rouse(self, lane: Lane) -> None:
@@ -396,7 +412,19 @@ class PartitionLanes:
         """Learn that the head's row waits for people: so does the lane."""
         self.drop_head(lane, item)
         self._halt(lane, item.sequence)
-        self._let_go(lane)
+        self.drop_feed(lane)
+
+    def drop_head(self, lane: Lane, item: Item) -> None:
+        """Forget a head that is a row."""
+        if lane.head is not item or item.held is not Held.ROW:
+            raise InvariantBroken("moved a row that is not the head")
+        lane.head = None
+        self.memory.release(item)
+
+    def drop_feed(self, lane: Lane) -> None:
+        """Forget loaded rows that have not begun; they are loaded again."""
+        while lane.feed:
+            self.memory.release(lane.feed.popleft())
 
     # Private
 
@@ -408,17 +436,6 @@ class PartitionLanes:
         item.held = Held.WRITING
         lane.rows += 1
         lane.writing += 1
-
-    def _let_go(self, lane: Lane) -> None:
-        while lane.feed:
-            self.memory.release(lane.feed.popleft())
-
-    def drop_head(self, lane: Lane, item: Item) -> None:
-        """Forget a head that is a row."""
-        if lane.head is not item or item.held is not Held.ROW:
-            raise InvariantBroken("moved a row that is not the head")
-        lane.head = None
-        self.memory.release(item)
 
 
 def revive(lanes: PartitionLanes, lane: Lane, item: Item) -> bool:

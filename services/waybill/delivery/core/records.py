@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, AvroWriter
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.command import Command
+from waybill.contracts.envelope import GAP_RESOLUTION_TYPE
 from waybill.contracts.fabric import DestinationConfig, Profile, Proof
 from waybill.contracts.states import State
 from waybill.delivery.core.classify import Proven, Verdict
@@ -268,7 +269,7 @@ class Recorder:
                 "config_version": self.config_version,
                 "command_partition": place.partition,
                 "command_offset": item.offset,
-                "command_type": command.command_type if command else "",
+                "command_type": _type_of(item),
                 "updated_at": now_ms,
             }
         )
@@ -329,6 +330,12 @@ class Event(NamedTuple):
 def dead_letter_id(topic: str, partition: int, offset: int, destination: str) -> str:
     """Return the identity of a dead letter: recording the same record twice makes one."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"waybill:dead-letter/{topic}/{partition}/{offset}/{destination}"))
+
+
+def _type_of(item: Item) -> str:
+    if item.is_resolution:
+        return GAP_RESOLUTION_TYPE
+    return item.command.command_type if item.command else ""
 
 
 def _code(code: ErrorCode | None) -> str | None:

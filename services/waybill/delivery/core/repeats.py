@@ -21,6 +21,7 @@ from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.records import Try
 
 __all__ = [
+    "TELLING",
     "Asks",
     "Lost",
     "Outcome",
@@ -96,6 +97,12 @@ class RepeatRule:
         if self.profile is Profile.DURABLE_IDEMPOTENT or verdict.code in RETRIED:
             return False
         return may_have_acted or verdict.may_have_acted
+
+
+#: A gap resolution: heard twice it says the same, whatever its listener can bear otherwise.
+TELLING: Final = RepeatRule(
+    profile=Profile.DURABLE_IDEMPOTENT, max_attempts=1, max_age=timedelta(0), not_done=frozenset()
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from waybill.delivery.core.freshness import fresh_due
 from waybill.delivery.core.repeats import RepeatRule
 from waybill.kernel.errors import InvariantBroken
 
-__all__ = ["UNREADABLE", "Again", "End", "History", "backoff_s", "decide", "expired", "moved"]
+__all__ = ["EXPIRED", "UNREADABLE", "Again", "End", "History", "backoff_s", "decide", "expired", "moved"]
 
 #: What an expired delivery carries in `detail`.
 EXPIRED: Final = "expired"

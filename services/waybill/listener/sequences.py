@@ -1,0 +1,96 @@
+"""How far each aggregate has come, in the destination's own PostgreSQL, beside the delivery records.
+
+Read and written in the transaction that executes a delivery or hears a gap resolution: what is executed and how far
+its aggregate has come are there together or not at all. The rule is `core.sequencing`.
+"""
+
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql
+
+from waybill.contracts.envelope import GapResolution, Resolution
+from waybill.contracts.problem import Problem
+from waybill.listener.core.sequencing import Told, advance, check_turn
+from waybill.listener.store import Claim
+
+__all__ = ["Sequences"]
+
+# Locks the lane until the transaction ends; makes it when it is new.
+LOCK: Final = sql.SQL("""
+    INSERT INTO {schema}.lane AS l (tenant, destination, aggregate, last_sequence)
+    VALUES (%(tenant)s, %(destination)s, %(aggregate)s, 0)
+    ON CONFLICT (tenant, destination, aggregate) DO UPDATE SET last_sequence = l.last_sequence
+    RETURNING last_sequence
+""")
+TOLD: Final = sql.SQL("""
+    SELECT sequence, delivery_id, resolution FROM {schema}.gap
+     WHERE tenant = %(tenant)s AND destination = %(destination)s AND aggregate = %(aggregate)s
+""")
+# What was told final stays final.
+TELL: Final = sql.SQL("""
+    INSERT INTO {schema}.gap AS g (tenant, destination, aggregate, sequence, delivery_id, resolution)
+    VALUES (%(tenant)s, %(destination)s, %(aggregate)s, %(sequence)s, %(delivery_id)s, %(resolution)s)
+    ON CONFLICT (tenant, destination, aggregate, sequence) DO UPDATE SET resolution = EXCLUDED.resolution
+     WHERE g.resolution = 'deferred' AND g.delivery_id = EXCLUDED.delivery_id
+""")
+REACH: Final = sql.SQL("""
+    UPDATE {schema}.lane SET last_sequence = %(last)s
+     WHERE tenant = %(tenant)s AND destination = %(destination)s AND aggregate = %(aggregate)s
+""")
+# Passed for good: never coming, or executed just now.
+FORGET: Final = sql.SQL("""
+    DELETE FROM {schema}.gap
+     WHERE tenant = %(tenant)s AND destination = %(destination)s AND aggregate = %(aggregate)s
+       AND sequence <= %(last)s AND (resolution = 'final' OR sequence = %(done)s)
+""")
+
+
+class Sequences:
+    """How far aggregates have come."""
+
+    def __init__(self, schema: str) -> None:
+        """Work in the schema of the delivery records."""
+        self._schema = sql.Identifier(schema)
+
+    async def take_turn(self, connection: psycopg.AsyncConnection, claim: Claim, sequence: int) -> Problem | None:
+        """Take a delivery's turn, which counts when the transaction commits; or say why it is not its turn."""
+        where = _where(claim)
+        last, told = await self._read(connection, where)
+        refused = check_turn(sequence, claim.identity.delivery_id, last, told)
+        if refused is None:
+            await self._reach(connection, where, advance(max(last, sequence), told), done=sequence)
+        return refused
+
+    async def note(self, connection: psycopg.AsyncConnection, claim: Claim, gap: GapResolution) -> None:
+        """Remember what a gap resolution says, and pass over it where its turn has come."""
+        where = _where(claim)
+        await connection.execute(self._sql(LOCK), where)
+        for entry in gap.entries:
+            values = {
+                "sequence": entry.sequence,
+                "delivery_id": entry.delivery_id,
+                "resolution": entry.resolution.value,
+            }
+            await connection.execute(self._sql(TELL), {**where, **values})
+        last, told = await self._read(connection, where)
+        await self._reach(connection, where, advance(last, told), done=None)
+
+    async def _read(self, connection: psycopg.AsyncConnection, where: dict[str, Any]) -> tuple[int, dict[int, Told]]:
+        row = await (await connection.execute(self._sql(LOCK), where)).fetchone()
+        assert row is not None
+        rows = await (await connection.execute(self._sql(TOLD), where)).fetchall()
+        return row[0], {number: Told(delivery_id=found, resolution=Resolution(word)) for number, found, word in rows}
+
+    async def _reach(
+        self, connection: psycopg.AsyncConnection, where: dict[str, Any], last: int, done: int | None
+    ) -> None:
+        await connection.execute(self._sql(REACH), {**where, "last": last})
+        await connection.execute(self._sql(FORGET), {**where, "last": last, "done": done})
+
+    def _sql(self, query: sql.SQL) -> sql.Composed:
+        return query.format(schema=self._schema)
+
+
+def _where(claim: Claim) -> dict[str, Any]:
+    return {"tenant": claim.tenant, "destination": claim.destination, "aggregate": claim.aggregate}
