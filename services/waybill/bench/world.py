@@ -100,6 +100,7 @@ class World:
         return TenantConfig(
             name=tenant,
             partitions=PARTITIONS,
+            allow_networks=("127.0.0.1/32",),  # the listener runs on this machine
             outboxes=(
                 OutboxConfig(
                     tenant=tenant, name="bench", dsn=SecretRef(env="BENCH"), aggregate_types=(AGGREGATE_TYPE,)

@@ -115,6 +115,7 @@ def fabric_yaml(urls: Mapping[str, str], dsn_file: Path) -> str:
             {
                 "name": TENANT,
                 "partitions": PARTITIONS,
+                "allowNetworks": ["127.0.0.1/32"],  # the proxies run on this machine
                 "outboxes": [{"name": OUTBOX, "dsn": {"file": str(dsn_file)}, "aggregateTypes": [AGGREGATE_TYPE]}],
                 "destinations": [_destination(place, urls[place.name]) for place in TOWN],
                 "routes": [

@@ -178,6 +178,8 @@ class TenantConfig:
 
     name: Tenant
     partitions: int = 6
+    #: Networks its destinations may lie in beyond public addresses, in CIDR notation.
+    allow_networks: tuple[str, ...] = ()
     outboxes: tuple[OutboxConfig, ...] = ()
     destinations: tuple[DestinationConfig, ...] = ()
     routes: tuple[RouteConfig, ...] = ()

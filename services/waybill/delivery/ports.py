@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from waybill.contracts.fabric import DestinationConfig, FabricConfig
 from waybill.crypto.signing import Signer
-from waybill.infra.http_client import HttpClient
+from waybill.egress.client import GuardedClient
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.infra.strand import Strand, ThreadStrand
 
@@ -39,6 +39,6 @@ class Clients:
 
     reader: Callable[..., GroupReader] = GroupReader
     producer: Callable[..., TransactionalProducer] = TransactionalProducer
-    http: Callable[..., HttpClient] = HttpClient
+    http: Callable[..., GuardedClient] = GuardedClient
     #: Takes the name of the thread.
     strand: Callable[[str], Strand[Any]] = ThreadStrand

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Final
 
 from waybill.contracts.envelope import CONTENT_TYPE, render
-from waybill.contracts.fabric import DestinationConfig
+from waybill.contracts.fabric import DestinationConfig, TenantConfig
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
 from waybill.delivery.core.answer import judge_answer, retry_after_s
 from waybill.delivery.core.classify import Failure, Verdict, judge_failure
@@ -13,23 +13,30 @@ from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Recorder, Try
 from waybill.delivery.core.repeats import TELLING, RepeatRule
 from waybill.delivery.failpoints import Failpoints
-from waybill.infra.http_client import HttpClient, HttpLimits, PostError
+from waybill.egress.client import GuardedClient, Outbound
+from waybill.infra.http_client import HttpLimits, PostError
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import InvariantBroken
 from waybill.kernel.ids import DestinationName
 
-__all__ = ["Target"]
+__all__ = ["Target", "outbound_of"]
 
 _CONTENT_TYPE: Final = ("content-type", CONTENT_TYPE)
 
 
-def limits_of(config: DestinationConfig) -> HttpLimits:
-    """Return the client's limits a destination was configured with."""
-    return HttpLimits(
+def outbound_of(config: DestinationConfig, tenant: TenantConfig) -> Outbound:
+    """Return what a destination's client is made from; another one is made only when this changes."""
+    limits = HttpLimits(
         connect_s=config.timeouts.connect_s,
         read_s=config.timeouts.read_s,
         total_s=config.timeouts.total_s,
         connections=config.concurrency,
+    )
+    return Outbound(
+        destination=f"{config.tenant}/{config.name}",
+        url=config.url,
+        limits=limits,
+        allow_networks=tenant.allow_networks,
     )
 
 
@@ -50,7 +57,7 @@ class Target:
     )
 
     def __init__(
-        self, recorder: Recorder, signer: Signer, client: HttpClient, clock: Clock, failpoints: Failpoints
+        self, recorder: Recorder, signer: Signer, client: GuardedClient, clock: Clock, failpoints: Failpoints
     ) -> None:
         #: Command types whose route says that an aggregate halts behind one that expired.
         self.halting_on_expiry: frozenset[str] = frozenset()
@@ -98,7 +105,7 @@ class Target:
         try:
             answer = await self.client.post(self.url, headers, body)
         except PostError as error:
-            verdict = judge_failure(Failure(error.failure.value))
+            verdict = judge_failure(Failure(error.failure.value), error.detail)
             now = self._clock.now()
         else:
             now = self._clock.now()

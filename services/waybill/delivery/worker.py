@@ -22,9 +22,9 @@ from waybill.delivery.group import DestinationGroup, GroupSettings
 from waybill.delivery.intake import Intake, IntakeSettings
 from waybill.delivery.ports import Clients, ConfigSource, SignerSource
 from waybill.delivery.rows import RowTools
-from waybill.delivery.sender import Target, limits_of
+from waybill.delivery.sender import Target, outbound_of
 from waybill.delivery.store import TaskStore
-from waybill.infra.http_client import HttpClient
+from waybill.egress.client import GuardedClient
 from waybill.infra.kafka import TransactionalProducer
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
@@ -221,13 +221,16 @@ class Worker:
             self._in_background(_retire(before, group.senders.under_way()))
 
     def _target(self, destination: DestinationConfig, version: int, before: Target | None) -> Target:
-        """Make a target; connections are kept unless their limits changed."""
+        """Make a target; connections are kept unless what they are made from changed."""
         recorder = Recorder(destination, version, self._settings.slot, self._parts.schema_ids)
         signer = self._parts.signers.signer(destination)
-        if before is not None and limits_of(before.config) == limits_of(destination):
+        tenant = self._parts.config.current().tenant(destination.tenant)
+        assert tenant is not None
+        outbound = outbound_of(destination, tenant)
+        if before is not None and before.client.outbound == outbound:
             client = before.client
         else:
-            client = self._parts.clients.http(limits_of(destination))
+            client = self._parts.clients.http(outbound)
         target = Target(recorder, signer, client, self._parts.clock, self._parts.failpoints)
         target.halting_on_expiry = halting_on_expiry(self._parts.config.current(), destination.tenant)
         return target
@@ -284,7 +287,7 @@ def halting_on_expiry(config: FabricConfig, tenant: str) -> frozenset[str]:
     return frozenset(route.command_type for route in routes if route.on_expiry is OnUnsettled.HALT)
 
 
-async def _retire(client: HttpClient, is_used: Callable[[], bool]) -> None:
+async def _retire(client: GuardedClient, is_used: Callable[[], bool]) -> None:
     """Close the connections of a former configuration once no attempt uses them."""
     while is_used():  # noqa: ASYNC110 - facts without an event
         await asyncio.sleep(_RETIRE_S)

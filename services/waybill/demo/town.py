@@ -69,6 +69,7 @@ apiVersion: waybill/v1
 tenants:
   - name: {PRIVACY}
     partitions: {PARTITIONS}
+    allowNetworks: [127.0.0.1/32] # the listeners of the demo run on this machine
     outboxes:
       - name: {PRIVACY}-app
         dsn: {{file: "{dsn_files[PRIVACY]}"}}
@@ -92,6 +93,7 @@ tenants:
       - {{type: subject.erase, destinations: [crm, archive], ttl: 7d, capability: erase}}
   - name: {DISPATCH}
     partitions: {PARTITIONS}
+    allowNetworks: [127.0.0.1/32] # the listeners of the demo run on this machine
     outboxes:
       - name: {DISPATCH}-app
         dsn: {{file: "{dsn_files[DISPATCH]}"}}

@@ -2,8 +2,8 @@
 
 Invariants: redirects are never followed (a signed body goes to the one address that was configured), no proxy of
 the environment is used, no cookie is kept, nothing is decompressed, an answer is read up to a limit and no
-further. Whatever goes wrong is a `PostError` with the phase it happened in: only a failure before the first
-byte says that nothing can have happened at the other side.
+further. A pinned name is connected to at its one address and nowhere else. Whatever goes wrong is a `PostError` with
+the phase it happened in: only a failure before the first byte says that nothing can have happened at the other side.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 
 from pyreqwest import exceptions
 from pyreqwest.client import Client, ClientBuilder
+from pyreqwest.http import Url
 
 from waybill.kernel.errors import TransientError
 
-__all__ = ["Answer", "HttpClient", "HttpLimits", "PostError", "PostFailure"]
+__all__ = ["Answer", "HttpClient", "HttpLimits", "Pin", "PostError", "PostFailure", "host_of"]
 
 
 class PostFailure(StrEnum):
@@ -26,6 +27,7 @@ class PostFailure(StrEnum):
     CONNECT = "connect"
     CONNECT_TIMEOUT = "connect_timeout"
     POOL_TIMEOUT = "pool_timeout"
+    REFUSED = "refused"
     UNBUILDABLE = "unbuildable"
     WRITE = "write"
     READ = "read"
@@ -39,9 +41,11 @@ class PostError(TransientError):
 
     code = "post_failed"
 
-    def __init__(self, failure: PostFailure) -> None:
-        super().__init__(failure.value)
+    def __init__(self, failure: PostFailure, detail: str | None = None) -> None:
+        super().__init__(detail or failure.value)
         self.failure = failure
+        #: A narrower word for the same failure.
+        self.detail = detail
 
 
 class Answer(NamedTuple):
@@ -62,6 +66,13 @@ class HttpLimits:
     connections: int
     #: An answer above this is not read on.
     max_answer_bytes: int = 65_536
+
+
+class Pin(NamedTuple):
+    """A name and the one address its connections are made to; nobody is asked for it."""
+
+    host: str
+    address: str
 
 
 #: The client says `ConnectError` and `ConnectTimeoutError` also for a connection that broke or hung after the request
@@ -88,7 +99,7 @@ _FAILURES: Final[tuple[tuple[type[Exception], PostFailure], ...]] = (
 class HttpClient:
     """Posts to one destination over kept connections."""
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, limits: HttpLimits, pin: Pin | None = None) -> None:
         self._limit = limits.max_answer_bytes
         builder = (
             ClientBuilder()
@@ -109,6 +120,8 @@ class HttpClient:
             .pool_idle_timeout(timedelta(seconds=20))
             .pool_max_idle_per_host(limits.connections)
         )
+        if pin is not None:
+            builder = builder.resolve(pin.host, pin.address, 0)
         self._client: Client = builder.build()
 
     async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
@@ -139,6 +152,14 @@ class HttpClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
+
+
+def host_of(url: str) -> str | None:
+    """Return the host a request for a url goes to, as the client reads it; None when it cannot read it."""
+    try:
+        return Url(url).host_str
+    except ValueError:
+        return None
 
 
 def _failure_of(error: exceptions.PyreqwestError) -> PostFailure:

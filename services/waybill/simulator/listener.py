@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 from waybill.contracts.receipt import parse_receipt
 from waybill.contracts.status_query import STATUS_QUERY_TYPE, Said, StatusAnswer, render_status_answer
 from waybill.crypto.signing import ID_HEADER
-from waybill.infra.http_client import Answer, HttpLimits, PostError, PostFailure
+from waybill.egress.client import Outbound
+from waybill.infra.http_client import Answer, PostError, PostFailure
 from waybill.simulator.network import Network
 from waybill.simulator.process import SimProcess
 
@@ -172,8 +173,9 @@ class Listener:
 class SimHttp:
     """A process's connections to one destination."""
 
-    def __init__(self, process: SimProcess, limits: HttpLimits, listeners: dict[str, Listener]) -> None:
-        self._process, self._limits, self._listeners = process, limits, listeners
+    def __init__(self, process: SimProcess, outbound: Outbound, listeners: dict[str, Listener]) -> None:
+        self.outbound = outbound
+        self._process, self._limits, self._listeners = process, outbound.limits, listeners
 
     async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
         """Send one request and return its answer.

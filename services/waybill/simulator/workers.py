@@ -12,7 +12,7 @@ from waybill.delivery.core.lanes import Limits
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.ports import Clients
-from waybill.infra.http_client import HttpClient
+from waybill.egress.client import GuardedClient, Outbound
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.simulator.database import Database
 from waybill.simulator.kafka_clients import SimProducer, SimReader, Wire
@@ -125,8 +125,8 @@ class Workers:
         def producer(bootstrap: str, transactional_id: str, *, at_step: Act) -> TransactionalProducer:
             return cast("TransactionalProducer", SimProducer.connect(process, self._wire, transactional_id, at_step))
 
-        def http(limits: Any) -> HttpClient:
-            return cast("HttpClient", SimHttp(process, limits, self._world.listeners))
+        def http(outbound: Outbound) -> GuardedClient:
+            return cast("GuardedClient", SimHttp(process, outbound, self._world.listeners))
 
         return Clients(reader=reader, producer=producer, http=http, strand=lambda _: SimStrand[Any](process))
 

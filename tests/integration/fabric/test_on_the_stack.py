@@ -138,6 +138,7 @@ def applied(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     fabric.wanted = {
         "name": fabric.tenant,
         "partitions": 2,
+        "allowNetworks": ["127.0.0.1/32"],
         "outboxes": [
             {"name": outbox, "dsn": {"env": "TEST_ORDERS_DSN"}, "schema": fabric.schema, "aggregateTypes": ["subject"]}
         ],

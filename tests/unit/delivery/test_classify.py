@@ -72,10 +72,36 @@ def test_every_failure_of_the_client_has_a_line_and_only_those_before_the_first_
     assert set(FAILURES) == set(Failure)
     assert {f.value for f in Failure} == {f.value for f in PostFailure}
     unsent = {f for f in Failure if judge_failure(f).phase is Phase.BEFORE_SENDING}
-    assert unsent == {Failure.CONNECT, Failure.CONNECT_TIMEOUT, Failure.POOL_TIMEOUT, Failure.UNBUILDABLE}
+    assert unsent == {
+        Failure.CONNECT,
+        Failure.CONNECT_TIMEOUT,
+        Failure.POOL_TIMEOUT,
+        Failure.REFUSED,
+        Failure.UNBUILDABLE,
+    }
     assert not any(judge_failure(f).may_have_acted for f in unsent)
     assert all(judge_failure(f).may_have_acted for f in set(Failure) - unsent)
     assert {s for s in (408, 429, 500, 502, 503, 504) if judge_status(s).may_have_acted} == {500, 502, 504}
+
+
+@pytest.mark.requirement("AM-5", "ET-2")
+def test_a_destination_waybill_does_not_go_to_is_a_refusal_that_names_its_rule_and_is_not_tried_again() -> None:
+    verdict = judge_failure(Failure.REFUSED, "egress_loopback")
+
+    assert (verdict.code, verdict.detail, verdict.phase) == (
+        ErrorCode.POLICY_BLOCK,
+        "egress_loopback",
+        Phase.BEFORE_SENDING,
+    )
+    assert (verdict.is_retried, verdict.may_have_acted) == (False, False)
+
+
+@pytest.mark.requirement("GW-9")
+@pytest.mark.parametrize("proof", Proof)
+def test_no_redirect_is_ever_a_success(proof: Proof) -> None:
+    judged_all = {judged(status, COMPLETE, proof) for status in range(300, 400)}
+
+    assert judged_all == {(ErrorCode.VALIDATION, "redirect_refused")}
 
 
 @pytest.mark.requirement("DC-17", "DC-3")

@@ -129,6 +129,12 @@ WRONG = {
     "no host": ("https://crm.example/commands", "https:///x", 13, "tenants[0].destinations[0].url", "url", "host"),
     "port": ("crm.example/", "crm.example:99999/", 13, "tenants[0].destinations[0].url", "url", "port"),
     "user": ("https://crm", "https://me@crm", 13, "tenants[0].destinations[0].url", "url", "without credentials"),
+    "loopback": ("https://crm.example/", "http://127.0.0.1:8000/", 13, "tenants[0].destinations[0].url", "egress", "127.0.0.1 is refused (loopback): if a listener"),
+    "metadata": ("https://crm.example/", "http://169.254.169.254/", 13, "tenants[0].destinations[0].url", "egress", "never a destination"),
+    "odd spelling": ("https://crm.example/", "http://0x7f.1/", 13, "tenants[0].destinations[0].url", "egress", "four decimal numbers"),
+    "another network": ("partitions: 4", "allowNetworks: [8.8.8.0/24]", 4, "tenants[0].allowNetworks[0]", "allow-networks", "refused by default"),
+    "the internet": ("partitions: 4", "allowNetworks: [0.0.0.0/0]", 4, "tenants[0].allowNetworks[0]", "allow-networks", "may be opened"),
+    "no network": ("partitions: 4", "allowNetworks: [crm.example]", 4, "tenants[0].allowNetworks[0]", "allow-networks", "an address or a network"),
     "fragment": ("/commands", "/commands#x", 13, "tenants[0].destinations[0].url", "url", "fragment"),
     # Secrets.
     "dsn inline": ("{env: ORDERS_DSN}", "postgresql://a/b", 7, "tenants[0].outboxes[0].dsn", "secret-by-reference", "{env: NAME}"),
@@ -198,6 +204,18 @@ def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_lines() -> Non
     found = problems(text)
 
     assert [problem.line for problem in found] == [4, 10, 13, 15, 26, 27]
+
+
+def test_a_tenant_opens_networks_for_its_own_destinations_only() -> None:
+    inside = WHOLE.replace("https://crm.example/", "http://10.20.0.7:8000/")
+    opened = inside.replace("partitions: 4", "allowNetworks: [10.20.0.0/16, 127.0.0.1]")
+    other = "  - name: b\n    destinations:\n      - {name: c, url: 'http://10.20.0.7/', owner: o, profile: durable_idempotent, tradeoff: t}\n"
+
+    config = parse(opened.encode())
+
+    assert isinstance(config, FabricConfig)
+    assert config.tenants[0].allow_networks == ("10.20.0.0/16", "127.0.0.1/32")
+    assert [problem.path for problem in problems(opened + other)] == ["tenants[1].destinations[0].url"]
 
 
 @pytest.mark.requirement("GW-7")

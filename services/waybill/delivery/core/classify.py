@@ -38,6 +38,8 @@ class Failure(StrEnum):
     CONNECT_TIMEOUT = "connect_timeout"
     #: No free connection within the pool limit.
     POOL_TIMEOUT = "pool_timeout"
+    #: Waybill does not connect there.
+    REFUSED = "refused"
     #: The request could not be built: URL or header is not valid.
     UNBUILDABLE = "unbuildable"
     #: Writing the request failed.
@@ -146,6 +148,7 @@ FAILURES: Final[dict[Failure, Rule]] = {
     Failure.CONNECT: _rule(_E.TRANSIENT_NETWORK, "connect", phase=_BEFORE),
     Failure.CONNECT_TIMEOUT: _rule(_E.TRANSIENT_NETWORK, "connect_timeout", phase=_BEFORE),
     Failure.POOL_TIMEOUT: _rule(_E.TRANSIENT_NETWORK, "pool_timeout", phase=_BEFORE),
+    Failure.REFUSED: _rule(_E.POLICY_BLOCK, "egress", phase=_BEFORE),
     Failure.UNBUILDABLE: _rule(_E.VALIDATION, "request_unbuildable", phase=_BEFORE),
     Failure.WRITE: _rule(_E.TRANSIENT_NETWORK, "write_error", acted=True, phase=_DURING),
     Failure.READ: _rule(_E.TRANSIENT_NETWORK, "read_error", acted=True, phase=_DURING),
@@ -193,7 +196,7 @@ def judge_problem(problem: Problem, *, retry_after_s: float | None = None) -> Ve
     )
 
 
-def judge_failure(failure: Failure) -> Verdict:
-    """Judge an attempt that got no whole answer."""
+def judge_failure(failure: Failure, detail: str | None = None) -> Verdict:
+    """Judge an attempt that got no whole answer. `detail` narrows the table's word, such as `egress_loopback`."""
     rule = FAILURES[failure]
-    return Verdict(code=rule.code, phase=rule.phase, detail=rule.detail, may_have_acted=rule.may_have_acted)
+    return Verdict(code=rule.code, phase=rule.phase, detail=detail or rule.detail, may_have_acted=rule.may_have_acted)

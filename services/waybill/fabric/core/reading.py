@@ -12,7 +12,7 @@ from typing import Any, Final
 from waybill.fabric.core.document import Leaf, Listing, Node, Problem, Table
 from waybill.fabric.core.shape import SECRET, Field, Kind, Many, Set, Shape
 
-__all__ = ["Placed", "Reading", "build", "read"]
+__all__ = ["Placed", "Reading", "build", "problem_at", "read"]
 
 #: What is shown of a value that was refused.
 SHOWN: Final = 40
@@ -79,6 +79,11 @@ def build(reading: Reading, inherited: Mapping[str, Any] | None = None) -> Any:
         else:
             values[field.attr] = placed.value
     return reading.shape.record(**values)
+
+
+def problem_at(where: Placed, rule: str, message: str) -> Problem:
+    """Return a problem with a placed value."""
+    return Problem(line=where.line, path=where.path, rule=rule, message=message)
 
 
 class _Reader:

@@ -7,11 +7,12 @@ not (that is a problem already) and judges the rest, so that one run names every
 import re
 from collections.abc import Callable, Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, Profile
 from waybill.fabric.core.document import Listing, Node, Problem, Table
+from waybill.fabric.core.egress_rules import allow_networks, egress, url
 from waybill.fabric.core.reading import Placed, Reading
+from waybill.fabric.core.reading import problem_at as _problem
 from waybill.kernel.units import format_duration, format_size
 
 __all__ = ["RULES", "check", "find_secrets"]
@@ -42,6 +43,8 @@ RULES: Final[dict[str, str]] = {
     "tradeoff": "Every destination says in words what its profile costs it.",
     "dedup-horizon": "A `durable_idempotent` destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
     "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
+    "allow-networks": "A tenant opens networks that are refused by default, never metadata services, multicast or the whole internet.",
+    "egress": "A url's host is plainly spelled, and no address that is refused by default unless the tenant opens its network.",
     "partitions": "A tenant has 1 to 100 partitions.",
     "timeouts": "0 < connect, read <= total <= 5m.",
     "retry": "0 < base <= cap <= 1d, and 0 to 10 hot attempts.",
@@ -73,10 +76,6 @@ def check(fabric: Reading) -> Iterator[Problem]:
             yield from _between(route, "ttl_s", 1.0, MAX_TTL_S, "ttl", format_duration)
             yield from _between(route, "capability_version", 1, 2**31 - 1, "capability-version")
     yield from _outbox_places(tenants)
-
-
-def _problem(where: Placed, rule: str, message: str) -> Problem:
-    return Problem(line=where.line, path=where.path, rule=rule, message=message)
 
 
 def _between(
@@ -197,32 +196,8 @@ def _not_done(destination: Reading) -> Iterator[Problem]:
 def _status_query(destination: Reading) -> Iterator[Problem]:
     source: Reading | None = destination.found["status_query"].value if "status_query" in destination.found else None
     if source is not None:
-        yield from _url(source)
+        yield from url(source)
         yield from _between(source, "settle_after_s", 1.0, MAX_SETTLE_S, "status-query", format_duration)
-
-
-def _url(destination: Reading) -> Iterator[Problem]:
-    if "url" not in destination.found:
-        return
-    wrong = _what_is_wrong(destination.get("url"))
-    if wrong is not None:
-        yield _problem(destination.at("url"), "url", wrong)
-
-
-def _what_is_wrong(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        named, _ = parts.hostname, parts.port
-    except ValueError:
-        return "expected an http or https URL with a host and a port from 1 to 65535"
-    plain = url.isprintable() and " " not in url
-    if parts.scheme not in {"http", "https"} or not named or not plain:
-        return "expected an http or https URL with a host, without spaces"
-    if "@" in parts.netloc:
-        return "expected a URL without credentials; sign with hmacSecret instead"
-    if "#" in url:
-        return "expected a URL without a fragment"
-    return None
 
 
 def _timeouts(destination: Reading) -> Iterator[Problem]:
@@ -263,8 +238,8 @@ def _concurrency(destination: Reading) -> Iterator[Problem]:
     yield from _between(destination, "concurrency", 1, 1000, "concurrency")
 
 
-_TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon)
-_DESTINATION: Final = (_repeats, _not_done, _url, _status_query, _timeouts, _retry, _concurrency)
+_TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon, allow_networks, egress)
+_DESTINATION: Final = (_repeats, _not_done, url, _status_query, _timeouts, _retry, _concurrency)
 
 #: What a pasted secret looks like; the problem names the place, never the text.
 _SECRETS: Final = re.compile(

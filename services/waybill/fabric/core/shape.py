@@ -27,6 +27,7 @@ from waybill.contracts.fabric import (
     TenantConfig,
     Timeouts,
 )
+from waybill.egress.core.addresses import read_network
 from waybill.kernel.ids import AGGREGATE_TYPE_PATTERN, NAME_PATTERN
 from waybill.kernel.units import format_duration, format_size, parse_duration, parse_size
 
@@ -166,6 +167,11 @@ CAPABILITY: Final = _matching(
     "a capability, spelled like a command type, at most 127",
     most=127,
     rule="name",
+)
+NETWORK: Final = Kind(
+    expected="an address or a network such as 127.0.0.1/32, 10.20.0.0/16 or fd12:3456::/48",
+    read=lambda value: str(read_network(_text(value, most=60))),
+    rule="allow-networks",
 )
 NUMBER: Final = Kind(expected="a whole number", read=_number, write=int)
 
@@ -426,6 +432,12 @@ TENANT: Final = Shape(
             attr="partitions",
             kind=NUMBER,
             meaning="Of each of its topics, 1 to 100; fixed once applied.",
+        ),
+        Field(
+            key="allowNetworks",
+            attr="allow_networks",
+            kind=Set(item=NETWORK, least=0),
+            meaning="Networks that are refused by default and its destinations may lie in all the same.",
         ),
         Field(key="outboxes", attr="outboxes", kind=Many(item=OUTBOX), meaning="The producer databases."),
         Field(key="destinations", attr="destinations", kind=Many(item=DESTINATION), meaning="The listeners."),

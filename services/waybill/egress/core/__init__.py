@@ -1,0 +1,1 @@
+"""Where Waybill goes, decided without asking anybody."""
