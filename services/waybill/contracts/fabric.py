@@ -16,6 +16,7 @@ __all__ = [
     "MAX_TTL_S",
     "DestinationConfig",
     "FabricConfig",
+    "HeaderConfig",
     "OnUnsettled",
     "OutboxConfig",
     "Profile",
@@ -27,6 +28,7 @@ __all__ = [
     "StatusSource",
     "TenantConfig",
     "Timeouts",
+    "TlsConfig",
 ]
 
 #: Beyond a command's expiry: an attempt that began in time may still arrive, clocks differ, a frozen worker thaws.
@@ -112,6 +114,28 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsConfig:
+    """TLS to one destination. Its certificate is always verified: nothing here or elsewhere turns that off."""
+
+    #: PEM certificates of authorities that are trusted beside the machine's.
+    authorities: SecretRef | None = None
+    #: Who the worker says it is: a PEM certificate, its chain after it. Goes with `key`.
+    certificate: SecretRef | None = None
+    #: The certificate's private key, PEM, not encrypted.
+    key: SecretRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderConfig:
+    """One header every request to a destination carries: exactly one of `value` and `secret` is set."""
+
+    #: In lower case.
+    name: str
+    value: str | None = None
+    secret: SecretRef | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationConfig:
     """One listener of a tenant, as operators declared it."""
 
@@ -138,6 +162,10 @@ class DestinationConfig:
     concurrency: int = 64
     #: Shared secret for HMAC `v1` signatures beside Ed25519 `v1a`.
     hmac_secret: SecretRef | None = None
+    #: Authorities and a client certificate; means nothing to a plain http url.
+    tls: TlsConfig | None = None
+    #: Headers beyond Waybill's own.
+    headers: tuple[HeaderConfig, ...] = ()
 
     @property
     def max_ttl_s(self) -> float:

@@ -5,7 +5,7 @@ from hashlib import sha256
 from typing import Final
 
 from waybill.contracts.envelope import CONTENT_TYPE, render
-from waybill.contracts.fabric import DestinationConfig, TenantConfig
+from waybill.contracts.fabric import DestinationConfig, FabricConfig
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
 from waybill.delivery.core.answer import judge_answer, retry_after_s
 from waybill.delivery.core.classify import Failure, Verdict, judge_failure
@@ -13,7 +13,8 @@ from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Recorder, Try
 from waybill.delivery.core.repeats import TELLING, RepeatRule
 from waybill.delivery.failpoints import Failpoints
-from waybill.egress.client import GuardedClient, Outbound
+from waybill.egress.client import GuardedClient
+from waybill.egress.outbound import Outbound
 from waybill.infra.http_client import HttpLimits, PostError
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import InvariantBroken
@@ -24,7 +25,7 @@ __all__ = ["Target", "outbound_of"]
 _CONTENT_TYPE: Final = ("content-type", CONTENT_TYPE)
 
 
-def outbound_of(config: DestinationConfig, tenant: TenantConfig) -> Outbound:
+def outbound_of(config: DestinationConfig, fabric: FabricConfig) -> Outbound:
     """Return what a destination's client is made from; another one is made only when this changes."""
     limits = HttpLimits(
         connect_s=config.timeouts.connect_s,
@@ -32,11 +33,14 @@ def outbound_of(config: DestinationConfig, tenant: TenantConfig) -> Outbound:
         total_s=config.timeouts.total_s,
         connections=config.concurrency,
     )
+    asked, tenant = config.status_query, fabric.tenant(config.tenant)
     return Outbound(
         destination=f"{config.tenant}/{config.name}",
-        url=config.url,
+        urls=(config.url,) if asked is None else tuple(dict.fromkeys((config.url, asked.url))),
         limits=limits,
-        allow_networks=tenant.allow_networks,
+        allow_networks=tenant.allow_networks if tenant is not None else (),
+        tls=config.tls,
+        headers=config.headers,
     )
 
 

@@ -224,9 +224,7 @@ class Worker:
         """Make a target; connections are kept unless what they are made from changed."""
         recorder = Recorder(destination, version, self._settings.slot, self._parts.schema_ids)
         signer = self._parts.signers.signer(destination)
-        tenant = self._parts.config.current().tenant(destination.tenant)
-        assert tenant is not None
-        outbound = outbound_of(destination, tenant)
+        outbound = outbound_of(destination, self._parts.config.current())
         if before is not None and before.client.outbound == outbound:
             client = before.client
         else:

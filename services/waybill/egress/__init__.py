@@ -6,7 +6,7 @@ credentials, unless the tenant's `allowNetworks` says so.
 
 - `core.addresses` is the table of ranges and the rule each is refused by; `core.targets` reads a url in the one
   spelling that means the same to every program. Both are pure, and `waybill apply` and the worker ask the same two.
-- `client` makes the connections. A name is resolved by us, every answer is judged, and the HTTP client is given one
+- `connections` makes them, `client` holds those of one destination. A name is resolved by us, every answer is judged, and the HTTP client is given one
   judged address for that name: it has no other way to resolve it, so what was judged is what is connected to. A pin
   is looked at again every half minute and after a failed connection.
 

@@ -7,7 +7,7 @@ the phase it happened in: only a failure before the first byte says that nothing
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -16,9 +16,9 @@ from pyreqwest import exceptions
 from pyreqwest.client import Client, ClientBuilder
 from pyreqwest.http import Url
 
-from waybill.kernel.errors import TransientError
+from waybill.kernel.errors import ConfigError, TransientError
 
-__all__ = ["Answer", "HttpClient", "HttpLimits", "Pin", "PostError", "PostFailure", "host_of"]
+__all__ = ["Answer", "HttpClient", "HttpLimits", "Pin", "PostError", "PostFailure", "Way", "host_of"]
 
 
 class PostFailure(StrEnum):
@@ -75,9 +75,35 @@ class Pin(NamedTuple):
     address: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """What connections are made with and requests carry; what may be secret is never shown."""
+
+    pin: Pin | None = None
+    #: PEM certificates of authorities that are trusted beside the machine's.
+    authorities: str = field(default="", repr=False)
+    #: PEM certificate and private key of a client.
+    identity: str = field(default="", repr=False)
+    #: Carried by every request that does not set them itself.
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+
 #: The client says `ConnectError` and `ConnectTimeoutError` also for a connection that broke or hung after the request
 #: was written. Only this cause means that no connection was ever there; without it a byte may have left.
 _NEVER_CONNECTED: Final = "client error (Connect)"
+
+_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+#: What a cause says → the detail of a failure of TLS.
+_TLS: Final[tuple[tuple[str, str], ...]] = (
+    ("certificate expired", "tls_certificate_expired"),
+    ("certificate not valid yet", "tls_certificate_not_yet_valid"),
+    ("certificate not valid for name", "tls_certificate_of_another_name"),
+    ("UnknownIssuer", "tls_authority_unknown"),
+    ("invalid peer certificate", "tls_certificate_refused"),
+    ("received fatal alert", "tls_refused_by_destination"),
+    ("tls handshake eof", "tls_refused_by_destination"),
+    ("received corrupt message", "tls_not_spoken"),
+)
 
 # The most special first: subclasses stand before their parents.
 _FAILURES: Final[tuple[tuple[type[Exception], PostFailure], ...]] = (
@@ -99,7 +125,12 @@ _FAILURES: Final[tuple[tuple[type[Exception], PostFailure], ...]] = (
 class HttpClient:
     """Posts to one destination over kept connections."""
 
-    def __init__(self, limits: HttpLimits, pin: Pin | None = None) -> None:
+    def __init__(self, limits: HttpLimits, way: Way | None = None) -> None:
+        """Make a client; nothing is connected to yet.
+
+        Raises:
+            ConfigError: certificate, key or authorities cannot be used.
+        """
         self._limit = limits.max_answer_bytes
         builder = (
             ClientBuilder()
@@ -120,9 +151,12 @@ class HttpClient:
             .pool_idle_timeout(timedelta(seconds=20))
             .pool_max_idle_per_host(limits.connections)
         )
-        if pin is not None:
-            builder = builder.resolve(pin.host, pin.address, 0)
-        self._client: Client = builder.build()
+        try:
+            self._client: Client = (builder if way is None else _going(builder, way)).build()
+        except (ValueError, exceptions.BuilderError):
+            raise ConfigError(
+                "expected a PEM certificate with its own private key, not encrypted, and PEM authorities"
+            ) from None
 
     async def post(self, url: str, headers: Sequence[tuple[str, str]], body: bytes) -> Answer:
         """Send one request and return its answer.
@@ -147,11 +181,23 @@ class HttpClient:
                     raise PostError(PostFailure.ANSWER)
                 return Answer(response.status, b"" if data is None else bytes(data), response.get_header("retry-after"))
         except exceptions.PyreqwestError as error:
-            raise PostError(_failure_of(error)) from error
+            raise PostError(_failure_of(error), _tls_detail(error)) from error
 
     async def close(self) -> None:
         """Close all connections."""
         await self._client.close()
+
+
+def _going(builder: ClientBuilder, way: Way) -> ClientBuilder:
+    if way.pin is not None:
+        builder = builder.resolve(way.pin.host, way.pin.address, 0)
+    if way.authorities:
+        if _CERTIFICATE not in way.authorities:  # passed over without a word otherwise
+            raise ValueError("no certificate")
+        builder = builder.add_root_certificate_pem(way.authorities.encode())
+    if way.identity:
+        builder = builder.identity_pem(way.identity.encode())
+    return builder.default_headers(way.headers) if way.headers else builder
 
 
 def host_of(url: str) -> str | None:
@@ -160,6 +206,13 @@ def host_of(url: str) -> str | None:
         return Url(url).host_str
     except ValueError:
         return None
+
+
+def _tls_detail(error: exceptions.PyreqwestError) -> str | None:
+    if not isinstance(error, exceptions.DetailedPyreqwestError):
+        return None
+    said = [cause["message"] for cause in error.details.get("causes") or []]
+    return next((detail for words, detail in _TLS if any(words in message for message in said)), None)
 
 
 def _failure_of(error: exceptions.PyreqwestError) -> PostFailure:

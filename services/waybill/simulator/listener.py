@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 from waybill.contracts.receipt import parse_receipt
 from waybill.contracts.status_query import STATUS_QUERY_TYPE, Said, StatusAnswer, render_status_answer
 from waybill.crypto.signing import ID_HEADER
-from waybill.egress.client import Outbound
+from waybill.egress.outbound import Outbound
 from waybill.infra.http_client import Answer, PostError, PostFailure
 from waybill.simulator.network import Network
 from waybill.simulator.process import SimProcess

@@ -12,7 +12,8 @@ from waybill.delivery.core.lanes import Limits
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.ports import Clients
-from waybill.egress.client import GuardedClient, Outbound
+from waybill.egress.client import GuardedClient
+from waybill.egress.outbound import Outbound
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.simulator.database import Database
 from waybill.simulator.kafka_clients import SimProducer, SimReader, Wire

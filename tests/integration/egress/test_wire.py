@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from waybill.egress import client as module
-from waybill.egress.client import GuardedClient, Outbound
+from waybill.egress import connections as module
+from waybill.egress.client import GuardedClient
+from waybill.egress.outbound import Outbound
 from waybill.infra.http_client import Answer, HttpLimits, PostError, PostFailure
 
 HEADERS = [("content-type", "a/b"), ("webhook-id", "x")]
@@ -82,7 +83,7 @@ async def client(
     total_s: float = 10.0,
 ) -> AsyncIterator[GuardedClient]:
     limits = HttpLimits(connect_s=5.0, read_s=total_s, total_s=total_s, connections=4)
-    outbound = Outbound(destination="acme/crm", url=url, limits=limits, allow_networks=networks)
+    outbound = Outbound(destination="acme/crm", urls=(url,), limits=limits, allow_networks=networks)
     made = GuardedClient(outbound, resolver) if resolver else GuardedClient(outbound)
     try:
         yield made
@@ -92,7 +93,7 @@ async def client(
 
 async def post(made: GuardedClient) -> Answer | str:
     try:
-        return await made.post(made.outbound.url, HEADERS, b"{}")
+        return await made.post(made.outbound.urls[0], HEADERS, b"{}")
     except PostError as error:
         return error.detail or error.failure.value
 

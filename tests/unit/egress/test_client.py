@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from waybill.egress import client as module
-from waybill.egress.client import PAUSE_S, RENEW_S, GuardedClient, Outbound
-from waybill.infra.http_client import Answer, HttpLimits, Pin, PostError, PostFailure
+from waybill.egress import connections as module
+from waybill.egress.client import GuardedClient
+from waybill.egress.connections import PAUSE_S, RENEW_S
+from waybill.egress.outbound import Outbound
+from waybill.infra.http_client import Answer, HttpLimits, Pin, PostError, PostFailure, Way
 
 LIMITS = HttpLimits(connect_s=1.0, read_s=2.0, total_s=3.0, connections=1)
 URL = "http://crm.example/commands"
@@ -23,9 +25,9 @@ class Wire:
         self.sent: list[str] = []
         self.down: set[str] = set()
 
-    def client(self, limits: HttpLimits, pin: Pin | None = None) -> "FakeHttp":
-        self.made.append(pin)
-        return FakeHttp(self, pin)
+    def client(self, limits: HttpLimits, way: Way) -> "FakeHttp":
+        self.made.append(way.pin)
+        return FakeHttp(self, way.pin)
 
 
 class FakeHttp:
@@ -70,7 +72,7 @@ class Bench:
         """Post once and return where it went, or why it did not."""
         self._now[0] += after_s
         try:
-            await self.client.post(self.client.outbound.url, [], b"{}")
+            await self.client.post(self.client.outbound.urls[0], [], b"{}")
         except PostError as error:
             return error.detail or error.failure.value
         finally:
@@ -85,7 +87,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     wire, now = Wire(), [100.0]
     monkeypatch.setattr(module, "HttpClient", wire.client)
-    outbound = Outbound(destination="acme/crm", url=url, limits=LIMITS, allow_networks=networks)
+    outbound = Outbound(destination="acme/crm", urls=(url,), limits=LIMITS, allow_networks=networks)
     client = GuardedClient(outbound, resolver=dns, monotonic=lambda: now[0])  # type: ignore[arg-type] # a fake
     try:
         yield Bench(wire, client, now)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from waybill.contracts.fabric import FabricConfig, Profile, RepeatBound, SecretRef
+from waybill.contracts.fabric import FabricConfig, HeaderConfig, Profile, RepeatBound, SecretRef, TlsConfig
 from waybill.fabric.core.document import Problem
 from waybill.fabric.core.parse import parse
 from waybill.fabric.core.rules import RULES
@@ -129,6 +129,17 @@ WRONG = {
     "no host": ("https://crm.example/commands", "https:///x", 13, "tenants[0].destinations[0].url", "url", "host"),
     "port": ("crm.example/", "crm.example:99999/", 13, "tenants[0].destinations[0].url", "url", "port"),
     "user": ("https://crm", "https://me@crm", 13, "tenants[0].destinations[0].url", "url", "without credentials"),
+    "half an identity": ("proof: receipt", "tls: {certificate: {env: A}}", 17, "tenants[0].destinations[0].tls.certificate", "tls", "key beside certificate"),
+    "the other half": ("proof: receipt", "tls: {key: {env: A}}", 17, "tenants[0].destinations[0].tls.key", "tls", "certificate beside key"),
+    "tls inline": ("proof: receipt", "tls: {authorities: /etc/ca.pem}", 17, "tenants[0].destinations[0].tls.authorities", "secret-by-reference", "{env: NAME}"),
+    "no verification": ("proof: receipt", "tls: {insecure: true}", 17, "tenants[0].destinations[0].tls.insecure", "known-keys", "known are authorities, certificate, key"),
+    "reserved header": ("proof: receipt", "headers: [{name: webhook-id, value: x}]", 17, "tenants[0].destinations[0].headers[0].name", "headers", "set by Waybill"),
+    "header name": ("proof: receipt", "headers: [{name: X-Tenant, value: x}]", 17, "tenants[0].destinations[0].headers[0].name", "headers", "lower case"),
+    "header value": ("proof: receipt", 'headers: [{name: x-a, value: "a\\r\\nb: c"}]', 17, "tenants[0].destinations[0].headers[0].value", "headers", "printable ASCII"),
+    "header of nothing": ("proof: receipt", "headers: [{name: x-a}]", 17, "tenants[0].destinations[0].headers[0].name", "headers", "value or secret"),
+    "header of both": ("proof: receipt", "headers: [{name: x-a, value: b, secret: {env: A}}]", 17, "tenants[0].destinations[0].headers[0].name", "headers", "exactly one"),
+    "header twice": ("proof: receipt", "headers: [{name: x-a, value: b}, {name: x-a, value: c}]", 17, "tenants[0].destinations[0].headers[1].name", "headers", "once"),
+    "plain credential": ("proof: receipt", "headers: [{name: x-api-key, value: b}]", 17, "tenants[0].destinations[0].headers[0].value", "headers", "sounds like a credential"),
     "loopback": ("https://crm.example/", "http://127.0.0.1:8000/", 13, "tenants[0].destinations[0].url", "egress", "127.0.0.1 is refused (loopback): if a listener"),
     "metadata": ("https://crm.example/", "http://169.254.169.254/", 13, "tenants[0].destinations[0].url", "egress", "never a destination"),
     "odd spelling": ("https://crm.example/", "http://0x7f.1/", 13, "tenants[0].destinations[0].url", "egress", "four decimal numbers"),
@@ -204,6 +215,36 @@ def test_everything_that_is_wrong_is_said_at_once_in_the_order_of_lines() -> Non
     found = problems(text)
 
     assert [problem.line for problem in found] == [4, 10, 13, 15, 26, 27]
+
+
+def test_tls_and_headers_are_read() -> None:
+    text = WHOLE.replace(
+        "proof: receipt",
+        "tls: {authorities: {file: ca.pem}, certificate: {env: CRT}, key: {env: KEY}}\n"
+        "        headers: [{name: x-b, value: acme}, {name: authorization, secret: {env: TOKEN}}]",
+    )
+    config = parse(text.encode())
+
+    assert isinstance(config, FabricConfig)
+    destination = config.destination("acme", "crm")
+    assert destination is not None
+    assert destination.tls == TlsConfig(
+        authorities=SecretRef(file="ca.pem"), certificate=SecretRef(env="CRT"), key=SecretRef(env="KEY")
+    )
+    assert destination.headers == (
+        HeaderConfig(name="x-b", value="acme"),
+        HeaderConfig(name="authorization", secret=SecretRef(env="TOKEN")),
+    )
+    plain = problems(text.replace("https://crm", "http://crm"))
+    assert [(problem.path, problem.rule) for problem in plain] == [("tenants[0].destinations[0].tls", "tls")]
+
+
+def test_more_headers_than_twenty_are_refused() -> None:
+    many = ", ".join(f"{{name: x-{number}, value: b}}" for number in range(21))
+
+    (problem,) = problems(WHOLE.replace("proof: receipt", f"headers: [{many}]"))
+
+    assert (problem.rule, problem.message) == ("headers", "expected at most 20 headers")
 
 
 def test_a_tenant_opens_networks_for_its_own_destinations_only() -> None:

@@ -68,6 +68,27 @@ def test_failure_names_its_code_and_detail() -> None:
     assert answers.happened == "ended without effect after 1 attempt: POLICY_BLOCK: expired"
 
 
+@pytest.mark.parametrize(
+    ("detail", "next_step"),
+    [
+        (
+            "egress_metadata",
+            "metadata services are never a destination; correct the url or its DNS record; then people",
+        ),
+        (
+            "egress_private",
+            "if this private network is meant, add it to the tenant's allowNetworks; then people decide",
+        ),
+        ("egress_of_a_later_version", "people decide"),
+        ("redirect_refused", "people decide"),
+    ],
+)
+def test_where_waybill_does_not_go_the_next_step_says_what_to_correct(detail: str, next_step: str) -> None:
+    answers = explain(standing(state=State.FAILED, attempts=1, error_code="POLICY_BLOCK", detail=detail), NOW)
+
+    assert answers.next.startswith(next_step)
+
+
 @pytest.mark.requirement("OB-2")
 @pytest.mark.parametrize(
     ("committed_at", "in_topic", "happened", "owner"),

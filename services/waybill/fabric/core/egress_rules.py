@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from waybill.egress.core.addresses import opens, read_network
+from waybill.egress.core.headers import MOST_HEADERS, is_value, refused_name, sounds_secret
 from waybill.egress.core.targets import Refused, advice, judge_url
 from waybill.fabric.core.document import Problem
 from waybill.fabric.core.reading import Reading, problem_at
 
-__all__ = ["allow_networks", "egress", "url"]
+__all__ = ["allow_networks", "egress", "headers", "tls", "url"]
 
 
 def url(place: Reading) -> Iterator[Problem]:
@@ -64,3 +65,37 @@ def _places(tenant: Reading) -> Iterator[Reading]:
         yield destination
         if "status_query" in destination.found:
             yield destination.found["status_query"].value
+
+
+def tls(destination: Reading) -> Iterator[Problem]:
+    """Judge whether TLS settings can mean anything."""
+    settings: Reading | None = destination.found["tls"].value if "tls" in destination.found else None
+    if settings is None:
+        return
+    if str(destination.get("url") or "https").lower().startswith("http:"):
+        yield problem_at(destination.at("tls"), "tls", "expected an https url beside tls settings")
+    for one, other in (("certificate", "key"), ("key", "certificate")):
+        if one in settings.found and other not in settings.found:
+            yield problem_at(settings.at(one), "tls", f"expected {other} beside {one}")
+
+
+def headers(destination: Reading) -> Iterator[Problem]:
+    """Judge what a destination's requests carry beyond Waybill's own headers."""
+    declared = destination.many("headers")
+    if len(declared) > MOST_HEADERS:
+        yield problem_at(destination.at("headers"), "headers", f"expected at most {MOST_HEADERS} headers")
+    seen: set[str] = set()
+    for header in declared:
+        name = header.get("name")
+        if name is None:
+            continue
+        wrong = refused_name(name) or ("expected each name once" if name in seen else None)
+        seen.add(name)
+        if wrong is not None:
+            yield problem_at(header.at("name"), "headers", wrong)
+        elif ("value" in header.found) is ("secret" in header.found):
+            yield problem_at(header.at("name"), "headers", "expected value or secret, exactly one of the two")
+        elif "value" in header.found and sounds_secret(name):
+            yield problem_at(header.at("value"), "headers", f"expected a secret: {name} sounds like a credential")
+        elif "value" in header.found and not is_value(header.get("value")):
+            yield problem_at(header.at("value"), "headers", "expected printable ASCII")

@@ -144,7 +144,7 @@ def _body(shape: Shape, record: Any, *, deep: bool = False) -> Body:
     for field in shape.fields:
         value = getattr(record, field.attr)
         if isinstance(field.kind, Many):
-            if deep:
+            if deep or shape is not TENANT:
                 inside = field.kind.item
                 body[field.key] = [_body(inside, item, deep=True) for item in value]
         elif value is None:

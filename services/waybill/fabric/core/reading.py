@@ -178,7 +178,7 @@ def _got(node: Node, expected: Kind | Shape | None = None) -> str:
     if isinstance(node, Listing):
         return ", got a list"
     rule = expected.rule if expected is not None else ""
-    if rule in ("secret-by-reference", "url", "tradeoff"):
+    if rule in ("secret-by-reference", "url", "tradeoff", "headers"):
         return ""
     if isinstance(node.value, bool):
         return f", got the truth value {str(node.value).lower()} (quote it if it is a text)"

@@ -10,7 +10,7 @@ from typing import Final
 
 from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, Profile
 from waybill.fabric.core.document import Listing, Node, Problem, Table
-from waybill.fabric.core.egress_rules import allow_networks, egress, url
+from waybill.fabric.core.egress_rules import allow_networks, egress, headers, tls, url
 from waybill.fabric.core.reading import Placed, Reading
 from waybill.fabric.core.reading import problem_at as _problem
 from waybill.kernel.units import format_duration, format_size
@@ -45,6 +45,8 @@ RULES: Final[dict[str, str]] = {
     "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
     "allow-networks": "A tenant opens networks that are refused by default, never metadata services, multicast or the whole internet.",
     "egress": "A url's host is plainly spelled, and no address that is refused by default unless the tenant opens its network.",
+    "tls": "Only an https url has tls settings; certificate and key go together.",
+    "headers": "A header is named once, by a name that is neither Waybill's nor HTTP's own, and has a value or a secret; one that sounds like a credential has a secret.",
     "partitions": "A tenant has 1 to 100 partitions.",
     "timeouts": "0 < connect, read <= total <= 5m.",
     "retry": "0 < base <= cap <= 1d, and 0 to 10 hot attempts.",
@@ -239,7 +241,7 @@ def _concurrency(destination: Reading) -> Iterator[Problem]:
 
 
 _TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon, allow_networks, egress)
-_DESTINATION: Final = (_repeats, _not_done, url, _status_query, _timeouts, _retry, _concurrency)
+_DESTINATION: Final = (_repeats, _not_done, url, tls, headers, _status_query, _timeouts, _retry, _concurrency)
 
 #: What a pasted secret looks like; the problem names the place, never the text.
 _SECRETS: Final = re.compile(

@@ -5,16 +5,13 @@ The reader, the renderer, the stored objects and the table in `docs/reference/fa
 the record's own default, so that no default is written down twice.
 """
 
-import re
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from waybill.contracts.command import DataForm
 from waybill.contracts.fabric import (
     DestinationConfig,
     FabricConfig,
+    HeaderConfig,
     OnUnsettled,
     OutboxConfig,
     Profile,
@@ -26,154 +23,32 @@ from waybill.contracts.fabric import (
     StatusSource,
     TenantConfig,
     Timeouts,
+    TlsConfig,
 )
-from waybill.egress.core.addresses import read_network
-from waybill.kernel.ids import AGGREGATE_TYPE_PATTERN, NAME_PATTERN
-from waybill.kernel.units import format_duration, format_size, parse_duration, parse_size
+from waybill.fabric.core.kinds import (
+    AGGREGATE_TYPE,
+    CAPABILITY,
+    COMMAND_TYPE,
+    DURATION,
+    ENV_PATTERN,
+    NAME,
+    NETWORK,
+    NUMBER,
+    SCHEMA,
+    SIZE,
+    Field,
+    Kind,
+    Many,
+    Set,
+    Shape,
+    choice,
+    matching,
+    text_kind,
+)
 
 __all__ = ["API_VERSION", "DESTINATION", "FABRIC", "OUTBOX", "ROUTE", "TENANT", "Field", "Kind", "Many", "Set", "Shape"]
 
 API_VERSION: Final = "waybill/v1"
-#: A command type: what producers name and listeners register for.
-COMMAND_TYPE_PATTERN: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]*$")
-#: A PostgreSQL schema, usable without quotes.
-SCHEMA_PATTERN: Final = re.compile(r"^(?!pg_)[a-z_][a-z0-9_]{0,39}$")
-ENV_PATTERN: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,126}$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """What one plain value may be, and how it travels between the file and a record."""
-
-    #: Completes "expected …".
-    expected: str
-    #: Plain value → field value; raises ValueError or TypeError for what it does not accept.
-    read: Callable[[Any], Any]
-    #: Field value → plain value that `read` accepts.
-    write: Callable[[Any], Any] = str
-    #: The rule a refused value breaks.
-    rule: str = "type"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Set:
-    """A list whose order means nothing: kept sorted, each value once."""
-
-    item: Kind
-    least: int = 1
-    most: int = 1000
-    #: The collection the record's field holds.
-    into: type[tuple[Any, ...]] | type[frozenset[Any]] = tuple
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Many:
-    """A list of objects."""
-
-    item: "Shape"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
-    """One key of the file and the record's field it fills."""
-
-    key: str
-    attr: str
-    kind: "Kind | Set | Many | Shape"
-    #: For the reference: what it means, with its unit.
-    meaning: str
-    #: Left out, a problem; otherwise the record's default holds.
-    required: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """One kind of object: its record and its keys. Records that name a tenant inherit it from where they stand."""
-
-    #: What messages call it.
-    noun: str
-    record: type
-    fields: tuple[Field, ...]
-    #: Completes "expected …" when something else stands here.
-    expected: str = "an object with keys"
-    #: The rule something else here breaks.
-    rule: str = "type"
-
-    def default(self, attr: str) -> Any:
-        """Return what a record holds when the key is left out; None when it must not be."""
-        found = next(item for item in fields(self.record) if item.name == attr)
-        if found.default is not MISSING:
-            return found.default
-        return found.default_factory() if found.default_factory is not MISSING else None
-
-
-def _text(value: Any, *, most: int, least: int = 0) -> str:
-    if not isinstance(value, str) or not least <= len(value.strip()) or len(value) > most:
-        raise ValueError("not such a text")
-    return value.strip()
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError("not a whole number")
-    return value
-
-
-def _matching(pattern: re.Pattern[str], expected: str, *, most: int, rule: str) -> Kind:
-    def read(value: Any) -> str:
-        if not isinstance(value, str) or len(value) > most or pattern.fullmatch(value) is None:
-            raise ValueError("does not match")
-        return value
-
-    return Kind(expected=expected, read=read, rule=rule)
-
-
-def _choice(choices: type[StrEnum]) -> Kind:
-    return Kind(expected="one of " + ", ".join(choices), read=choices)
-
-
-def _text_kind(expected: str, *, least: int, most: int, rule: str = "type") -> Kind:
-    return Kind(expected=expected, read=lambda value: _text(value, least=least, most=most), rule=rule)
-
-
-NAME: Final = _matching(
-    NAME_PATTERN, "a name: lower case letters, digits and hyphens, a letter first, at most 30", most=30, rule="name"
-)
-AGGREGATE_TYPE: Final = _matching(
-    AGGREGATE_TYPE_PATTERN,
-    "an aggregate type: lower case letters, digits and _ . -, a letter first, at most 63",
-    most=63,
-    rule="name",
-)
-COMMAND_TYPE: Final = _matching(
-    COMMAND_TYPE_PATTERN,
-    "a command type such as subject.erase: letters, digits and _ . -, a letter first, at most 127",
-    most=127,
-    rule="name",
-)
-SCHEMA: Final = _matching(
-    SCHEMA_PATTERN, "a PostgreSQL schema name that needs no quotes, at most 40 characters", most=40, rule="name"
-)
-DURATION: Final = Kind(
-    expected="a duration, a whole number with a unit: 500ms, 10s, 5m, 2h, 30d",
-    read=parse_duration,
-    write=format_duration,
-)
-SIZE: Final = Kind(
-    expected="a size, a whole number with a unit: 512B, 256KiB, 1MiB", read=parse_size, write=format_size
-)
-CAPABILITY: Final = _matching(
-    re.compile(r"^([A-Za-z][A-Za-z0-9_.-]*)?$"),
-    "a capability, spelled like a command type, at most 127",
-    most=127,
-    rule="name",
-)
-NETWORK: Final = Kind(
-    expected="an address or a network such as 127.0.0.1/32, 10.20.0.0/16 or fd12:3456::/48",
-    read=lambda value: str(read_network(_text(value, most=60))),
-    rule="allow-networks",
-)
-NUMBER: Final = Kind(expected="a whole number", read=_number, write=int)
 
 SECRET: Final = Shape(
     noun="secret",
@@ -184,13 +59,13 @@ SECRET: Final = Shape(
         Field(
             key="env",
             attr="env",
-            kind=_matching(ENV_PATTERN, "the name of an environment variable", most=127, rule="secret-by-reference"),
+            kind=matching(ENV_PATTERN, "the name of an environment variable", most=127, rule="secret-by-reference"),
             meaning="Name of the environment variable that holds it.",
         ),
         Field(
             key="file",
             attr="file",
-            kind=_text_kind("the path of a file", least=1, most=1024, rule="secret-by-reference"),
+            kind=text_kind("the path of a file", least=1, most=1024, rule="secret-by-reference"),
             meaning="Path of the file that holds it, nothing else in it; a final line end is ignored.",
         ),
     ),
@@ -237,7 +112,7 @@ STATUS_QUERY: Final = Shape(
         Field(
             key="url",
             attr="url",
-            kind=_text_kind("an http or https URL", least=1, most=2048, rule="url"),
+            kind=text_kind("an http or https URL", least=1, most=2048, rule="url"),
             required=True,
             meaning="Where the question is POSTed; the listener SDK answers at the URL of the deliveries.",
         ),
@@ -258,6 +133,47 @@ TIMEOUTS: Final = Shape(
         Field(key="connect", attr="connect_s", kind=DURATION, meaning="To an open connection, TLS included."),
         Field(key="read", attr="read_s", kind=DURATION, meaning="Longest silence while waiting for the answer."),
         Field(key="total", attr="total_s", kind=DURATION, meaning="The whole attempt; at most 5m."),
+    ),
+)
+
+TLS: Final = Shape(
+    noun="tls",
+    record=TlsConfig,
+    fields=(
+        Field(
+            key="authorities",
+            attr="authorities",
+            kind=SECRET,
+            meaning="Where PEM certificates of authorities are that are trusted beside the machine's.",
+        ),
+        Field(
+            key="certificate",
+            attr="certificate",
+            kind=SECRET,
+            meaning="Where the worker's own PEM certificate is, its chain after it; goes with `key`.",
+        ),
+        Field(key="key", attr="key", kind=SECRET, meaning="Where the certificate's PEM private key is, not encrypted."),
+    ),
+)
+
+HEADER: Final = Shape(
+    noun="header",
+    record=HeaderConfig,
+    fields=(
+        Field(
+            key="name",
+            attr="name",
+            kind=text_kind("the name of a header", least=1, most=64, rule="headers"),
+            required=True,
+            meaning="In lower case; none that Waybill sets or that concerns how the request is carried.",
+        ),
+        Field(
+            key="value",
+            attr="value",
+            kind=text_kind("a text", least=1, most=4096, rule="headers"),
+            meaning="The same for every delivery; no secret.",
+        ),
+        Field(key="secret", attr="secret", kind=SECRET, meaning="Where the value is, instead of `value`."),
     ),
 )
 
@@ -303,28 +219,28 @@ DESTINATION: Final = Shape(
         Field(
             key="url",
             attr="url",
-            kind=_text_kind("an http or https URL", least=1, most=2048, rule="url"),
+            kind=text_kind("an http or https URL", least=1, most=2048, rule="url"),
             required=True,
             meaning="Where commands are POSTed.",
         ),
         Field(
             key="owner",
             attr="owner",
-            kind=_text_kind("the team that answers for it, 1 to 200 characters", least=1, most=200),
+            kind=text_kind("the team that answers for it, 1 to 200 characters", least=1, most=200),
             required=True,
             meaning="The team that answers for it.",
         ),
         Field(
             key="profile",
             attr="profile",
-            kind=_choice(Profile),
+            kind=choice(Profile),
             required=True,
             meaning="What the destination can bear.",
         ),
         Field(
             key="tradeoff",
             attr="tradeoff",
-            kind=_text_kind(
+            kind=text_kind(
                 "what the profile costs this destination, in words, 1 to 2000 characters",
                 least=1,
                 most=2000,
@@ -333,11 +249,11 @@ DESTINATION: Final = Shape(
             required=True,
             meaning="What the profile costs this destination, in words; shown and recorded.",
         ),
-        Field(key="proof", attr="proof", kind=_choice(Proof), meaning="What closes a delivery."),
+        Field(key="proof", attr="proof", kind=choice(Proof), meaning="What closes a delivery."),
         Field(
             key="onUnsettled",
             attr="on_unsettled",
-            kind=_choice(OnUnsettled),
+            kind=choice(OnUnsettled),
             meaning="What the aggregate does behind a delivery that ended without acknowledgement.",
         ),
         Field(
@@ -378,6 +294,13 @@ DESTINATION: Final = Shape(
             kind=SECRET,
             meaning="Where the shared secret for HMAC signatures is, if there is one.",
         ),
+        Field(key="tls", attr="tls", kind=TLS, meaning="Authorities and a client certificate, for an https url."),
+        Field(
+            key="headers",
+            attr="headers",
+            kind=Many(item=HEADER),
+            meaning="What every request carries beyond Waybill's own headers, at most 20.",
+        ),
     ),
 )
 
@@ -404,13 +327,13 @@ ROUTE: Final = Shape(
         Field(
             key="forms",
             attr="forms",
-            kind=Set(item=_choice(DataForm), into=frozenset),
+            kind=Set(item=choice(DataForm), into=frozenset),
             meaning="The forms in which data may travel.",
         ),
         Field(
             key="onExpiry",
             attr="on_expiry",
-            kind=_choice(OnUnsettled),
+            kind=choice(OnUnsettled),
             meaning="What the aggregate does behind a command that expired unsent.",
         ),
     ),

@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import assert_never
 
 from waybill.contracts.states import State
+from waybill.egress.core.addresses import EgressRule
+from waybill.egress.core.targets import advice
 
 __all__ = ["Answers", "Standing", "explain", "explain_unseen"]
 
@@ -86,7 +88,7 @@ def explain(standing: Standing, now: datetime) -> Answers:  # noqa: PLR0911 - on
         case State.FAILED:
             return Answers(
                 happened=f"ended without effect after {tries}: {why}",
-                next="people decide: a new command, an exception or a redrive",
+                next=f"{_correct(standing)}people decide: a new command, an exception or a redrive",
                 owner=team,
                 by=None,
             )
@@ -129,6 +131,14 @@ def _queued(standing: Standing, now: datetime, worker: str, team: str) -> Answer
         following = "the worker sends it"
     happened = "in the topic, not sent yet" if standing.attempts == 0 else f"{standing.attempts} tried, not settled"
     return Answers(happened=happened, next=following, owner=worker, by=standing.expires_at)
+
+
+def _correct(standing: Standing) -> str:
+    """Say what to correct first, where Waybill itself would not go to the destination."""
+    kind, _, rule = (standing.detail or "").partition("_")
+    if kind != "egress" or rule not in set(EgressRule):
+        return ""
+    return f"{advice(EgressRule(rule))}; then "
 
 
 def _why(standing: Standing) -> str:
