@@ -116,7 +116,7 @@ class Connections:
         try:
             async with asyncio.timeout(self._outbound.limits.total_s):
                 if self._looking is not None:
-                    await asyncio.shield(self._looking)
+                    await asyncio.wait([self._looking])  # it goes on whatever becomes of this request
                 if self._client is None:
                     raise PostError(*self._why)
                 return await self._client.post(self._url, headers, body)

@@ -97,12 +97,17 @@ async def here(host: str) -> Sequence[str]:
 
 @asynccontextmanager
 async def client(
-    server: Server, tls: TlsConfig | None, headers: tuple[HeaderConfig, ...] = (), host: str = NAME
+    server: Server,
+    tls: TlsConfig | None,
+    headers: tuple[HeaderConfig, ...] = (),
+    *,
+    host: str = NAME,
+    connect_s: float = 5.0,
 ) -> AsyncIterator[Callable[[], "asyncio.Future[str]"]]:
     outbound = Outbound(
         destination="acme/crm",
         urls=(f"https://{host}:{server.port}/x",),
-        limits=HttpLimits(connect_s=5.0, read_s=5.0, total_s=5.0, connections=4),
+        limits=HttpLimits(connect_s=connect_s, read_s=5.0, total_s=5.0, connections=4),
         allow_networks=("127.0.0.1/32",),
         tls=tls,
         headers=headers,
@@ -156,6 +161,21 @@ async def test_a_certificate_that_cannot_be_verified_ends_before_anything_is_sen
         assert await post() == f"{ErrorCode.TRANSIENT_NETWORK} {Phase.BEFORE_SENDING} {detail}"
 
     assert server.heads == []
+
+
+@pytest.mark.requirement("AM-5")
+async def test_a_handshake_that_never_ends_is_a_connection_that_was_not_made(ground: Ground) -> None:
+    over = asyncio.Event()
+
+    async def listens(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    silent, it = await asyncio.start_server(listens, "127.0.0.1", 0), Server()
+    it.port = silent.sockets[0].getsockname()[1]
+    async with silent, client(it, ground.tls(), connect_s=0.3) as post:
+        assert await post() == "TRANSIENT_NETWORK before_sending connect_timeout"
+        over.set()
 
 
 async def test_without_the_destinations_authority_its_certificate_is_unknown(ground: Ground) -> None:

@@ -159,6 +159,18 @@ async def talks_without_end(write: Write) -> None:
         await write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
 
 
+async def sends_headers_without_end(write: Write) -> None:
+    await write(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        await write(b"x-a: " + b"b" * 1000 + b"\r\n")
+
+
+async def sends_one_header_without_end(write: Write) -> None:
+    await write(b"HTTP/1.1 200 OK\r\nx-a: ")
+    while True:
+        await write(b"b" * 0x4000)
+
+
 @pytest.mark.requirement("AM-5")
 @pytest.mark.parametrize("answer", [drips_a_body, drips_a_head])
 async def test_an_answer_that_drips_is_given_up_when_the_attempts_time_is_over(
@@ -173,8 +185,11 @@ async def test_an_answer_that_drips_is_given_up_when_the_attempts_time_is_over(
     assert took_s < 3.0
 
 
-async def test_an_answer_without_end_is_read_up_to_the_limit_and_its_connection_closed() -> None:
-    async with peer(talks_without_end) as loud, client(f"http://127.0.0.1:{loud.port}/") as made:
+@pytest.mark.parametrize("answer", [talks_without_end, sends_headers_without_end, sends_one_header_without_end])
+async def test_an_answer_without_end_is_read_up_to_a_limit_and_its_connection_closed(
+    answer: Callable[[Write], Awaitable[None]],
+) -> None:
+    async with peer(answer) as loud, client(f"http://127.0.0.1:{loud.port}/") as made:
         assert await post(made) == PostFailure.ANSWER
         await asyncio.wait_for(loud.ended.wait(), 10)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -83,11 +84,15 @@ class Bench:
 
 @asynccontextmanager
 async def bench(
-    monkeypatch: pytest.MonkeyPatch, dns: Callable[[str], object], *networks: str, url: str = URL
+    monkeypatch: pytest.MonkeyPatch,
+    dns: Callable[[str], object],
+    *networks: str,
+    url: str = URL,
+    limits: HttpLimits = LIMITS,
 ) -> AsyncIterator[Bench]:
     wire, now = Wire(), [100.0]
     monkeypatch.setattr(module, "HttpClient", wire.client)
-    outbound = Outbound(destination="acme/crm", urls=(url,), limits=LIMITS, allow_networks=networks)
+    outbound = Outbound(destination="acme/crm", urls=(url,), limits=limits, allow_networks=networks)
     client = GuardedClient(outbound, resolver=dns, monotonic=lambda: now[0])  # type: ignore[arg-type] # a fake
     try:
         yield Bench(wire, client, now)
@@ -169,6 +174,33 @@ async def test_an_unknown_name_is_no_connection_and_is_not_asked_for_by_every_re
 
     assert went == ["name_not_resolved"] * 3
     assert dns.asked == 2
+
+
+async def test_a_name_server_that_does_not_answer_costs_the_time_of_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dns = Dns(["8.8.8.8"])
+    dns.open.clear()
+    async with bench(monkeypatch, dns, limits=replace(LIMITS, connect_s=0.02)) as it:
+        first = await it.post()
+        dns.open.set()
+        went = [first, await it.post(), await it.post(PAUSE_S)]
+
+    assert went == ["name_not_resolved", "name_not_resolved", "8.8.8.8"]
+
+
+async def test_a_client_that_is_closed_while_a_name_is_looked_up_ends_its_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dns = Dns(["8.8.8.8"])
+    dns.open.clear()
+    async with bench(monkeypatch, dns) as it:
+        waiting = asyncio.ensure_future(it.post())
+        await asyncio.sleep(0)
+        await it.client.close()
+        ended = await waiting
+
+    assert ended == "name_not_resolved"
 
 
 @pytest.mark.parametrize(
