@@ -1,5 +1,7 @@
 """What a destination refers to is read, checked and named when it cannot be used; what it holds is never told."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,21 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 from fixtures.certificates import Authority
 
-from waybill.contracts.fabric import HeaderConfig, SecretRef, TlsConfig
+from waybill.contracts.fabric import (
+    DestinationConfig,
+    FabricConfig,
+    HeaderConfig,
+    SecretRef,
+    StatusSource,
+    TenantConfig,
+    TlsConfig,
+)
+from waybill.delivery.sender import outbound_of
 from waybill.egress.core.headers import is_value, refused_name, sounds_secret
 from waybill.egress.outbound import Outbound, read_way
 from waybill.infra.http_client import HttpClient, HttpLimits, Way
 from waybill.kernel.errors import ConfigError
+from waybill.kernel.ids import DestinationName, Tenant
 
 LIMITS = HttpLimits(connect_s=1.0, read_s=2.0, total_s=3.0, connections=1)
 OURS = Authority("ours")
@@ -81,6 +93,45 @@ def test_no_code_turns_verification_off(checkout: Path) -> None:
     sources = [file.read_text() for file in (checkout / "services").rglob("*.py")]
 
     assert not any("danger" + "_accept" in text or "CERT" + "_NONE" in text for text in sources)
+
+
+def test_only_guarded_connections_make_the_client_that_delivers(checkout: Path) -> None:
+    services = checkout / "services" / "waybill"
+    made = {
+        str(file.relative_to(services))
+        for file in services.rglob("*.py")
+        if re.search(r"\b(HttpClient|ClientBuilder)\(", file.read_text())
+    }
+
+    # The bench's raw loop is what the worker is compared with; it posts to the bench's own listener.
+    assert made == {"infra/http_client.py", "egress/connections.py", "bench/deliver.py"}
+
+
+def test_a_client_is_made_anew_only_when_what_it_is_made_from_changes() -> None:
+    acme = Tenant("acme")
+    crm = DestinationConfig(
+        tenant=acme,
+        name=DestinationName("crm"),
+        url="https://crm.example/",
+        owner="o",
+        status_query=StatusSource(url="https://crm.example/asked", settle_after_s=600.0),
+    )
+
+    def made(destination: DestinationConfig = crm, *networks: str) -> Outbound:
+        tenant = TenantConfig(name=acme, allow_networks=networks, destinations=(destination,))
+        return outbound_of(destination, FabricConfig(version=1, tenants=(tenant,)))
+
+    assert made().urls == ("https://crm.example/", "https://crm.example/asked")
+    assert made(replace(crm, owner="another")) == made()
+    for other in (
+        made(crm, "10.0.0.0/8"),
+        made(replace(crm, url="https://crm.example/b")),
+        made(replace(crm, status_query=None)),
+        made(replace(crm, headers=(HeaderConfig(name="x-a", value="b"),))),
+        made(replace(crm, tls=TlsConfig(authorities=SecretRef(file="ca.pem")))),
+        made(replace(crm, concurrency=7)),
+    ):
+        assert other != made()
 
 
 @pytest.mark.parametrize(
