@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import psycopg
 import typer
 
+from waybill.cli.decisions import decisions_command, redrive_command, skip_command
 from waybill.cli.deliveries_watch import Watch, watch
 from waybill.cli.output import JsonFlag, print_json, print_table
 from waybill.contracts.fabric import FabricConfig
@@ -140,6 +141,11 @@ def watch_command(
         )
     if until_settled and not settled:
         raise typer.Exit(1)
+
+
+app.command("redrive")(redrive_command)
+app.command("skip")(skip_command)
+app.command("decisions")(decisions_command)
 
 
 def _connect() -> psycopg.Connection:

@@ -8,6 +8,7 @@ __all__ = [
     "commands_topic",
     "config_topic",
     "dead_letters_topic",
+    "decisions_topic",
     "delivery_group",
     "intake_group",
     "outcomes_topic",
@@ -42,6 +43,11 @@ def state_topic(tenant: Tenant) -> str:
 def dead_letters_topic(tenant: Tenant) -> str:
     """What no automated path can settle."""
     return f"{PREFIX}.{tenant}.dead-letters"
+
+
+def decisions_topic(tenant: Tenant) -> str:
+    """What people decided, on the partition of the command's aggregate."""
+    return f"{PREFIX}.{tenant}.decisions"
 
 
 def config_topic(tenant: Tenant) -> str:

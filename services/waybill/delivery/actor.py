@@ -13,6 +13,7 @@ from typing import Final
 from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
 from waybill.delivery.core.position import Position
 from waybill.delivery.core.records import Place
+from waybill.delivery.decisions.decider import Decider
 from waybill.delivery.desk import Desk, Given
 from waybill.delivery.gate import LEASE_S, Claimed, Gate
 from waybill.delivery.intents.attempts import Intents
@@ -49,13 +50,12 @@ class PartitionActor:
         self.inflight = 0
         #: Reading is paused because the bound is reached.
         self.is_held = False
-        self._is_taking = False
-        self._released = False
+        self._is_taking = self._released = False
         self._known: set[int] = set()
         self._gate = Gate(desk, self, self.settler)
         self.intents = Intents(desk, self, self.settler, self._gate)
-        self._committed = 0
-        self._moved_at = 0.0
+        self.decider = Decider(desk, self, self.settler)
+        self._committed, self._moved_at = 0, 0.0
         self._sweeper = Sweeper(desk, self, self.settler)
         self._log = get_logger("delivery").bind(tenant=desk.tenant, destination=name, partition=given.partition)
 
@@ -68,7 +68,7 @@ class PartitionActor:
 
     def offset_move(self) -> OffsetMove:
         """Return the offset to commit, with the proof of ownership."""
-        note = self._gate.note(self.owned.epoch, self.lanes, is_released=self._released)
+        note = self._gate.note(self.owned.epoch, self.lanes, self.decider.position, is_released=self._released)
         return OffsetMove(self._given.group_metadata, self._topics.commands, self.partition, self.lanes.base(), note)
 
     def carried(self, started: float, move: OffsetMove) -> None:
@@ -111,6 +111,7 @@ class PartitionActor:
         in_doubt = not note.released and not self._desk.target.rule.needs_intent
         for aggregate, rows, due in left.blocked:
             self._gate.adopt(aggregate, rows, due, in_doubt=in_doubt)
+        self.decider.begin()
         self.pump()
         self._log.info("partition.taken", offset=offset, rows=len(left.known), lanes=len(left.blocked))
 
@@ -132,6 +133,7 @@ class PartitionActor:
             return None
         self._known = {_hash(str(key)) for key in left.known}
         await publish_left_over(desk, self, self.settler)
+        await self.decider.load(position[1].decided_to)
         return position, left
 
     async def give_back(self, budget_s: float) -> None:
@@ -149,7 +151,13 @@ class PartitionActor:
 
     def _is_drained(self) -> bool:
         is_fresh = self._desk.tools.clock.now() >= self.settler.fresh_from  # the next owner signs in another second
-        return is_fresh and self.inflight == 0 and self.settler.rows.is_idle and not self._is_taking
+        return (
+            is_fresh
+            and self.inflight == 0
+            and self.settler.rows.is_idle
+            and self.decider.is_idle
+            and not self._is_taking
+        )
 
     def drop(self) -> None:
         """Forget everything without a word to Kafka; attempts in flight are waited for by their aggregates."""
@@ -157,6 +165,7 @@ class PartitionActor:
             return
         self.gone = True
         self.is_closing = True
+        self.decider.end()
         _leave_ghosts(self._desk.ghosts, self.lanes)
 
     # Records
@@ -168,6 +177,7 @@ class PartitionActor:
         lanes, known = self.lanes, self._known
         for item in self._gate.fresh(batch, lanes.position):
             is_known = False
+            self.decider.met(item)
             if known:
                 self.settler.identify(item)
                 is_known = _hash(item.delivery_id or "") in known

@@ -11,6 +11,7 @@ from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
 from waybill.delivery.core.records import Place, Try
 from waybill.delivery.core.repeats import Outcome
+from waybill.delivery.decisions.feed import DecisionFeed
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
 from waybill.delivery.store import Owned
@@ -41,6 +42,10 @@ class Careful(Protocol):
         Raises:
             ContractError: it can never be sent; nothing was written.
         """
+        ...
+
+    async def may_have_sent(self, item: Item) -> bool:
+        """Whether a byte of a delivery may have left, as far as attempts are written down first."""
         ...
 
     def conclude(self, lane: Lane, item: Item, outcome: Outcome | None) -> None:
@@ -115,6 +120,7 @@ class Desk(Protocol):
     tenant: Tenant
     target: Target
     committer: Committer
+    feed: DecisionFeed
     tools: RowTools
     limits: Limits
     worker: str
@@ -125,6 +131,10 @@ class Desk(Protocol):
 
     def offer(self, owner: Owner, lane: Lane) -> None:
         """Put a lane in the queue of those that may be attempted."""
+        ...
+
+    def is_under_way(self, lane: Lane) -> bool:
+        """Whether an attempt of a lane's head is under way."""
         ...
 
     def later(self, due: datetime, owner: Owner, lane: Lane) -> None:

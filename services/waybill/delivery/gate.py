@@ -52,12 +52,17 @@ class Gate:
         """Begin where a former owner ended."""
         self.reach = Reach(note.sent_to, note.settled_to, note.unsettled)
 
-    def note(self, epoch: uuid.UUID, lanes: PartitionLanes, *, is_released: bool) -> str:
+    def note(self, epoch: uuid.UUID, lanes: PartitionLanes, decided_to: int, *, is_released: bool) -> str:
         """Return what stands beside the next committed offset."""
         unsettled, settled_to = self.reach.settled(*lanes.first_unsettled(MAX_UNSETTLED), lanes.position)
         sent_to = self.reach.promise(lanes.position, is_released=is_released)
         return Position(
-            epoch=epoch, released=is_released, sent_to=sent_to, settled_to=settled_to, unsettled=unsettled
+            epoch=epoch,
+            released=is_released,
+            sent_to=sent_to,
+            settled_to=settled_to,
+            unsettled=unsettled,
+            decided_to=decided_to,
         ).encode()
 
     def fresh(self, batch: Iterable[Claimed], first: int) -> Iterator[Item]:
@@ -92,7 +97,7 @@ class Gate:
         if lane.asleep:
             self._owner.lanes.rouse(lane)
             self._owner.pump()
-        if item is None or not self._has_lease(lane, item):
+        if item is None or lane.held or not self._has_lease(lane, item):
             return None
         now = self._desk.tools.clock.now()
         due = self._not_before(lane, item, now)

@@ -14,6 +14,7 @@ from waybill.delivery.committer import Committer
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
 from waybill.delivery.core.ownership import Claim
+from waybill.delivery.decisions.feed import DecisionFeed
 from waybill.delivery.desk import Given, Owner
 from waybill.delivery.gate import Claimed
 from waybill.delivery.ports import Clients
@@ -42,6 +43,8 @@ class GroupSettings:
     #: Seconds that attempts may take to end when a partition is given back.
     drain_s: float = 5.0
     clients: Clients = field(default_factory=Clients)
+    #: Decisions of people, for all groups.
+    feed: DecisionFeed
 
 
 class DestinationGroup:
@@ -51,7 +54,7 @@ class DestinationGroup:
         self.target, self.committer, self.tools = target, committer, tools
         self.tenant = target.config.tenant
         self.name = delivery_group(target.config.tenant, target.name)
-        self.limits, self.worker = settings.limits, settings.worker
+        self.limits, self.worker, self.feed = settings.limits, settings.worker, settings.feed
         self.senders = Senders(self, tools.clock)
         self.ghosts, self.signed = self.senders.ghosts, self.senders.signed
         self.actors: dict[int, PartitionActor] = {}
@@ -203,6 +206,10 @@ class DestinationGroup:
     def later(self, due: datetime, owner: Owner, lane: Lane) -> None:
         """Offer a lane again at an instant."""
         self.senders.later(due, owner, lane)
+
+    def is_under_way(self, lane: Lane) -> bool:
+        """Whether an attempt of a lane's head is under way."""
+        return self.senders.is_under_way(lane)
 
     def hold_reading(self, owner: Owner, *, hold: bool) -> None:
         """Pause or resume a partition."""

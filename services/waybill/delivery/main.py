@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, schema_text
+from waybill.contracts.codec import DEAD_LETTER, DECISION, OUTCOME, TASK_STATE, AvroReader, schema_text
+from waybill.contracts.decision import read_decision
 from waybill.contracts.fabric import DestinationConfig
 from waybill.crypto.signing import Signer, load_signer
 from waybill.delivery.core.records import SchemaIds
+from waybill.delivery.decisions.feed import Decoder
 from waybill.delivery.failpoints import from_environment
 from waybill.delivery.ports import ConfigSource
 from waybill.delivery.store import TaskStore
@@ -28,7 +30,7 @@ from waybill.kernel.clock import Clock
 from waybill.kernel.errors import UnavailableError
 from waybill.kernel.ids import Tenant
 
-__all__ = ["KeyFiles", "RunOptions", "hold_slot", "make_worker", "read_schema_ids", "run"]
+__all__ = ["KeyFiles", "RunOptions", "decision_decoder", "hold_slot", "make_worker", "read_schema_ids", "run"]
 
 _MAX_SLOTS: Final = 64
 
@@ -75,6 +77,12 @@ def read_schema_ids(registry: Registry) -> SchemaIds:
     return SchemaIds(outcome=ids[OUTCOME], task_state=ids[TASK_STATE], dead_letter=ids[DEAD_LETTER])
 
 
+def decision_decoder(registry: Registry) -> Decoder:
+    """Return what reads decisions; it asks the registry once for each schema they were written with."""
+    reader = AvroReader(DECISION, registry.schema)
+    return lambda value: read_decision(value, reader)
+
+
 @contextmanager
 def hold_slot(folder: Path, wanted: str | None = None) -> Iterator[str]:
     """Hold a slot name nobody else on this host holds; a killed process frees its own, and the next takes it over.
@@ -103,11 +111,13 @@ def make_worker(
     addresses: Addresses, settings: WorkerSettings, config: ConfigSource, environ: Mapping[str, str], clock: Clock
 ) -> Worker:
     """Build a worker on real adapters; nothing is started."""
+    registry = Registry(addresses.need("registry_url"))
     parts = WorkerParts(
         config=config,
         signers=KeyFiles(Path(addresses.need("keys_dir")), environ),
         store=TaskStore(addresses.need("worker_dsn")),
-        schema_ids=read_schema_ids(Registry(addresses.need("registry_url"))),
+        schema_ids=read_schema_ids(registry),
+        read_decision=decision_decoder(registry),
         clock=clock,
         failpoints=from_environment(environ),
     )

@@ -9,6 +9,7 @@ from waybill.crypto.signing import Signer
 from waybill.egress.client import GuardedClient
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.infra.strand import Strand, ThreadStrand
+from waybill.infra.topic_reader import TopicReader
 
 __all__ = ["Clients", "ConfigSource", "SignerSource"]
 
@@ -40,5 +41,6 @@ class Clients:
     reader: Callable[..., GroupReader] = GroupReader
     producer: Callable[..., TransactionalProducer] = TransactionalProducer
     http: Callable[..., GuardedClient] = GuardedClient
+    decisions: Callable[..., TopicReader] = TopicReader
     #: Takes the name of the thread.
     strand: Callable[[str], Strand[Any]] = ThreadStrand

@@ -100,6 +100,10 @@ class Rows:
         """How many rows are to be written or moved."""
         return len(self._inserts) + len(self._moves)
 
+    def is_touching(self, aggregate: str) -> bool:
+        """Whether a row of an aggregate is to be written or moved."""
+        return any(item.aggregate == aggregate for _, item, _ in (*self._inserts, *self._moves))
+
     def insert(self, lane: Lane, items: Sequence[Item], now: datetime) -> None:
         """Write rows for items as they stand now, oldest first."""
         self._inserts.extend((lane, item, image_of(item, now)) for item in items)

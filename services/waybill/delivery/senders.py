@@ -55,6 +55,10 @@ class Senders:
         """How many attempts are under way."""
         return len(self._inflight)
 
+    def is_under_way(self, lane: Lane) -> bool:
+        """Whether an attempt of a lane's head is under way."""
+        return any(found is lane for _, found in self._inflight.values())
+
     def under_way(self) -> Callable[[], bool]:
         """Return a question: is an attempt that uses the client of now still under way?"""
         now = {item: item.started for item in self._inflight if item.started is not None}

@@ -66,7 +66,7 @@ class Settler:
     def __init__(self, desk: Desk, owner: Owner, topics: Topics) -> None:
         self._desk, self._owner, self.topics = desk, owner, topics
         self.rows = Rows(self, desk.tools)
-        self._resolver = Resolver(desk, owner, self.identify)
+        self.resolver = Resolver(desk, owner, self.identify)
         #: From here on, whoever tries again what was tried in memory signs with another timestamp.
         self.fresh_from = datetime.fromtimestamp(0, UTC)
         self._log = get_logger("delivery").bind(
@@ -213,8 +213,8 @@ class Settler:
         """Go on with a lane's next rows, or behind the one that ended and still holds it."""
         if self._owner.gone:
             return
-        if ended is not None and not items and self._resolver.goes_on(ended):
-            self._resolver.row_ended(lane, ended)
+        if ended is not None and not items and self.resolver.goes_on(ended):
+            self.resolver.row_ended(lane, ended)
             return
         self._owner.lanes.fed(lane, items, halted_at=None if ended is None else ended.sequence)
         self._owner.pump()
@@ -238,7 +238,7 @@ class Settler:
             if again is None or owner.gone:
                 return
             if item.expected is not None and item.expected < item.sequence:
-                self._resolver.retell(again, item, item.expected)
+                self.resolver.retell(again, item, item.expected)
             else:
                 self._desk.offer(owner, again)
 
@@ -247,8 +247,8 @@ class Settler:
         self._desk.committer.add(owner, records, done)
         if lane is not None and item.state is State.ACKNOWLEDGED:
             owner.lanes.row_closed(lane, item)
-        elif lane is not None and again is None and self._resolver.goes_on(item):
-            self._resolver.head_ended(lane, item)
+        elif lane is not None and again is None and self.resolver.goes_on(item):
+            self.resolver.head_ended(lane, item)
         elif lane is not None and again is None:
             self._log.warning("lane.halted", delivery_id=item.delivery_id, state=item.state, code=item.code)
             owner.lanes.row_halted(lane, item)

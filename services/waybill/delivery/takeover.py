@@ -125,7 +125,7 @@ class Sweeper:
             self._task = None
         for feed in overdue:
             lane = self._owner.lanes.lanes.get(feed.aggregate)
-            if self._owner.gone or lane is None or not lane.halted:
+            if self._owner.gone or lane is None or not lane.halted or lane.held:
                 continue
             item = item_of(feed)
             self._settler.identify(item)

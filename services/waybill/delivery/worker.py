@@ -17,6 +17,7 @@ from waybill.delivery import metrics
 from waybill.delivery.committer import Committer, Pace
 from waybill.delivery.core.lanes import Limits
 from waybill.delivery.core.records import Recorder, SchemaIds
+from waybill.delivery.decisions.feed import DecisionFeed, Decoder
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.group import DestinationGroup, GroupSettings
 from waybill.delivery.intake import Intake, IntakeSettings
@@ -27,6 +28,7 @@ from waybill.delivery.store import TaskStore
 from waybill.egress.client import GuardedClient
 from waybill.infra.kafka import TransactionalProducer
 from waybill.infra.log import get_logger
+from waybill.infra.topic_reader import TopicReader
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.kernel.ids import Tenant
@@ -68,6 +70,7 @@ class WorkerParts:
     signers: SignerSource
     store: TaskStore
     schema_ids: SchemaIds
+    read_decision: Decoder
     clock: Clock
     failpoints: Failpoints = field(default_factory=Failpoints)
     clients: Clients = field(default_factory=Clients)
@@ -89,6 +92,7 @@ class Worker:
         self._wanted_groups = 0
         self._broken: BaseException | None = None
         self._committer: Committer | None = None
+        self._feed: DecisionFeed | None = None
         self._log = get_logger("delivery").bind(worker=settings.slot)
 
     def is_alive(self) -> Mapping[str, bool]:
@@ -118,6 +122,7 @@ class Worker:
         strand = self._parts.clients.strand("committer")
         self._committer = Committer(self._make_producer, self._parts.clock, self._break, strand, self._settings.pace)
         self._committer.start()
+        self._feed = _feed(self._settings, self._parts, self._break)
         self._log.info("worker.started")
         try:
             ticks = 0
@@ -131,6 +136,7 @@ class Worker:
         finally:
             if self._broken is None:
                 await self._drain()
+            await self._feed.close()
             await self._committer.close()
             await self._parts.store.close()
         if self._broken is not None:
@@ -163,7 +169,7 @@ class Worker:
 
     def _follow(self, *, force: bool) -> None:
         config = self._parts.config.current()
-        wanted = self._wanted(config)
+        wanted = _wanted(config, self._settings)
         self._wanted_groups = len(wanted)
         if config.version != self._seen_version or force:
             self._seen_version = config.version
@@ -184,17 +190,9 @@ class Worker:
         if self._settings.with_intake:
             self._follow_intakes(config)
 
-    def _wanted(self, config: FabricConfig) -> dict[Key, DestinationConfig]:
-        return {
-            (tenant.name, destination.name): destination
-            for tenant in config.tenants
-            if self._settings.tenant in {None, tenant.name}
-            for destination in tenant.destinations
-            if self._settings.destination in {None, destination.name}
-        }
-
     def _join(self, key: Key, destination: DestinationConfig, version: int) -> None:
         assert self._committer is not None
+        assert self._feed is not None
         try:
             target = self._target(destination, version, None)
         except (ConfigError, UnavailableError) as error:
@@ -207,6 +205,7 @@ class Worker:
             limits=self._settings.limits,
             drain_s=self._settings.drain_s,
             clients=self._parts.clients,
+            feed=self._feed,
         )
         group = self.groups[key] = DestinationGroup(target, self._committer, self._tools, settings)
         group.start()
@@ -276,6 +275,25 @@ class Worker:
             group.tick()
         for intake in self.intakes.values():
             intake.tick()
+
+
+def _wanted(config: FabricConfig, settings: WorkerSettings) -> dict[Key, DestinationConfig]:
+    return {
+        (tenant.name, destination.name): destination
+        for tenant in config.tenants
+        if settings.tenant in {None, tenant.name}
+        for destination in tenant.destinations
+        if settings.destination in {None, destination.name}
+    }
+
+
+def _feed(settings: WorkerSettings, parts: WorkerParts, on_broken: Callable[[BaseException], None]) -> DecisionFeed:
+    """Make what reads decisions for all groups; it connects when the first partition is owned."""
+
+    def reader() -> TopicReader:
+        return parts.clients.decisions(settings.bootstrap, f"waybill-decisions.{settings.slot}")
+
+    return DecisionFeed(reader, parts.read_decision, parts.clients.strand("decisions"), on_broken)
 
 
 def halting_on_expiry(config: FabricConfig, tenant: str) -> frozenset[str]:

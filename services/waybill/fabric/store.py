@@ -4,7 +4,7 @@ A version is one transaction: its row, its changed objects and one control-outbo
 compacted `config` topic can never say something the tables do not. Rows are only ever added.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,7 +18,7 @@ from waybill.fabric.core.objects import Body, ObjectKey, ObjectKind, canonical, 
 from waybill.fabric.core.plan import Change
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["Applied", "FabricStore", "load_applied", "newest_version"]
+__all__ = ["Applied", "FabricStore", "announce", "load_applied", "newest_version"]
 
 #: How long announced rows are kept beside the topic they went to.
 ANNOUNCED_FOR: Final = timedelta(days=30)
@@ -111,6 +111,11 @@ class FabricStore:
         """Return the version in which each tenant last changed: what its outboxes stamp on commands."""
         return {tenant: int(version) for tenant, version in self._connection.execute(TENANT_VERSIONS)}
 
+    def allow_decisions(self, tenants: Iterable[str]) -> None:
+        """Let decisions about tenants' deliveries into the control outbox, once their topics are there."""
+        for tenant in tenants:
+            self._connection.execute(ADD_ROUTE, (f"{tenant}.decisions",))
+
     def record(self, whole: FabricConfig, changes: Sequence[Change], applied: Applied) -> int:
         """Store the changed objects as the next version and announce each; return the version.
 
@@ -139,6 +144,11 @@ class FabricStore:
         route = f"{key.tenant}.config"
         self._connection.execute(ADD_ROUTE, (route,))
         self._connection.execute(ANNOUNCE, (route, key.topic_key, announcement(key, version, change.body)))
+
+
+def announce(connection: psycopg.Connection[Any], route: str, key: str, payload: bytes) -> None:
+    """Send a record on its way with the transaction that is open; the route says to which topic."""
+    connection.execute(ANNOUNCE, (route, key, payload))
 
 
 def announcement(key: ObjectKey, version: int, body: Body | None) -> bytes | None:

@@ -31,9 +31,12 @@ _BATCH: Final = 500
 _SLACK: Final = timedelta(days=1)
 
 _ALL: Final = "SELECT created_day, position, {id}, {key} FROM {table} ORDER BY position"
+# Decisions are no objects: each of them counts.
 _NEWEST_OF_KEY: Final = """
-    SELECT * FROM (SELECT DISTINCT ON (route, {key}) created_day, position, {id}, {key} FROM {table}
-        ORDER BY route, {key}, position DESC) AS newest
+    SELECT created_day, position, {id}, {key} FROM (
+        SELECT DISTINCT ON (route, {key}, each) created_day, position, {id}, {key}
+        FROM (SELECT *, CASE WHEN route LIKE '%%.decisions' THEN position END AS each FROM {table}) AS o
+        ORDER BY route, {key}, each, position DESC) AS newest
     ORDER BY position
 """
 _FULL: Final = """

@@ -110,6 +110,8 @@ class Broker:
     def __init__(self, timeline: Timeline, trace: Trace, groups: Groups, partitions: int) -> None:
         self._timeline, self._trace, self.groups = timeline, trace, groups
         self.commands = [CommandLog() for _ in range(partitions)]
+        #: What people decided, by partition.
+        self.decisions = [CommandLog() for _ in range(partitions)]
         #: Everything workers wrote, in the order of commits.
         self.published: list[Outgoing] = []
         self.offsets: dict[Place, Committed] = {}
@@ -138,6 +140,10 @@ class Broker:
         record = self.commands[partition].append(make, transaction)
         self.wake_readers()
         return record
+
+    def decide(self, partition: int, value: bytes) -> None:
+        """Take a decision from the relay."""
+        self.decisions[partition].append(lambda offset: Record(partition, offset, None, [], value))
 
     def wake_readers(self) -> None:
         """Let readers look for records."""

@@ -18,6 +18,7 @@ from waybill.contracts.states import TRANSITIONS, State
 from waybill.delivery import store as sql
 from waybill.delivery.asking import statements as asking
 from waybill.delivery.core.lanes import HALTING
+from waybill.delivery.decisions import statements as decisions
 from waybill.delivery.resolutions import statements as resolutions
 from waybill.kernel.errors import TransientError
 from waybill.simulator.timeline import Timeline
@@ -250,7 +251,78 @@ class Tables:
         return [_pick(row, sql.Feed) for row in rows[: values["limit"]]]
 
 
-class Database(Tables):
+class DecidedTables(Tables):
+    """The rows and what people decided about them."""
+
+    def __init__(self, trace: Trace) -> None:
+        super().__init__(trace)
+        self.decisions: dict[str, Row] = {}
+
+    def verdict(self, values: Values) -> list[str]:
+        """Write what became of a decision, unless that is written."""
+        name = f"{values['destination']}/{values['decision_id']}"
+        known = self.decisions.get(name)
+        if known is not None and known["verdict"] not in {"open", "early"}:
+            return []
+        self.decisions[name] = {**values, "delivery_id": values["about"], "version": values["made_on"]}
+        self._trace("database", f"decision {values['kind']} is {values['verdict']} {values['why'] or ''}")
+        return [values["decision_id"]]
+
+    def carry_out(self, values: Values) -> list[str]:
+        """Move a row as it was decided, and write the verdict."""
+        row = self.find(values["destination"], values["delivery_id"])
+        if row is None or row["version"] != values["version"] - 1 or row["pending_outcome"] is not None:
+            return []
+        if (State(row["state"]), State(values["state"])) not in _ALLOWED and self.observer is not None:
+            self.observer.broken("I8", f"no move from {row['state']} to {values['state']}")
+        names = ("state", "version", "error_code", "detail", "pending_outcome", "pending_state")
+        row.update({name: values[name] for name in names}, next_due=None, blocks=True, updated_at=values["now"])
+        self._trace("database", f"decided {_told(row)}")
+        return self.verdict(values)
+
+    def unblock(self, values: Values) -> list[str]:
+        """Let a lane go on behind a resolution, and write the verdict."""
+        row = self.find(values["destination"], values["delivery_id"])
+        if row is None or row["kind"] != "resolution" or not row["blocks"]:
+            return []
+        row.update(blocks=False, updated_at=values["now"])
+        return self.verdict(values)
+
+    def judged(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return what became of a decision."""
+        known = self.decisions.get(f"{values['destination']}/{values['decision_id']}")
+        return [] if known is None else [(known["verdict"],)]
+
+    def early(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return decisions about what has not come."""
+        names = ("aggregate", "kind", "delivery_id", "sequence", "version", "states", "decided_by", "reason")
+        return [
+            (UUID(known["decision_id"]), *(_identity(name, known[name]) for name in names), known["decided_at"])
+            for known in self.decisions.values()
+            if known["destination"] == values["destination"]
+            and known["partition"] == values["partition"]
+            and known["verdict"] == "early"
+        ]
+
+    def standing(self, values: Values) -> list[tuple[Any, ...]]:
+        """Return the row a decision is about."""
+        rows = [
+            row
+            for row in self._own(values)
+            if row["aggregate"] == values["aggregate"]
+            and (
+                row["delivery_id"] == values["about"]
+                or (values["about"] is None and row["sequence"] == values["sequence"] and row["kind"] == "delivery")
+            )
+        ]
+        return [(*_pick(row, sql.Feed), row["blocks"], row["pending_outcome"] is not None) for row in rows]
+
+    def blocking(self, values: Values) -> list[tuple[Any, ...]]:
+        """Count the rows that hold a lane."""
+        return [(sum(row["blocks"] and row["aggregate"] == values["aggregate"] for row in self._own(values)),)]
+
+
+class Database(DecidedTables):
     """The tables behind their locks."""
 
     def __init__(self, timeline: Timeline, trace: Trace) -> None:
@@ -360,7 +432,7 @@ class Database(Tables):
         self._timeline.after(lasts_s, commit)
 
 
-_READS: Final[dict[str, Callable[[Tables, Values], list[tuple[Any, ...]]]]] = {
+_READS: Final[dict[str, Callable[[DecidedTables, Values], list[tuple[Any, ...]]]]] = {
     sql.FIND: Tables.found,
     sql.KNOWN: Tables.known,
     sql.LANES: Tables.lanes,
@@ -369,15 +441,22 @@ _READS: Final[dict[str, Callable[[Tables, Values], list[tuple[Any, ...]]]]] = {
     sql.OVERDUE: Tables.overdue,
     asking.DUE: Tables.due,
     resolutions.TOLD: Tables.told,
+    decisions.JUDGED: DecidedTables.judged,
+    decisions.EARLY: DecidedTables.early,
+    decisions.STANDING: DecidedTables.standing,
+    decisions.BLOCKING: DecidedTables.blocking,
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
-_WRITES: Final[dict[str, Callable[[Tables, Values], list[str]]]] = {
+_WRITES: Final[dict[str, Callable[[DecidedTables, Values], list[str]]]] = {
     sql.INSERT: Tables.insert,
     sql.MOVE: Tables.move,
     sql.PUBLISHED: Tables.published,
     asking.NOTE: Tables.note,
     resolutions.RESOLVE: Tables.resolve,
     resolutions.RETELL: Tables.retell,
+    decisions.RECORD: DecidedTables.verdict,
+    decisions.CARRY_OUT: DecidedTables.carry_out,
+    decisions.UNBLOCK: DecidedTables.unblock,
 }
 
 
@@ -396,6 +475,10 @@ def _rows(values: Values, names: tuple[str, ...]) -> list[Row]:
 
 def _pick(row: Row, kind: Any) -> tuple[Any, ...]:
     return tuple(row[name] for name in kind._fields)
+
+
+def _identity(name: str, value: Any) -> Any:
+    return UUID(value) if name == "delivery_id" and value is not None else value
 
 
 def _told(row: Row) -> str:

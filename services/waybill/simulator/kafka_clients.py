@@ -19,13 +19,14 @@ from waybill.infra.kafka import (
     Record,
     TransactionError,
 )
+from waybill.infra.topic_reader import PlacedRecord
 from waybill.kernel.errors import TransientError
 from waybill.simulator.broker import Broker, Committed, Stamp
 from waybill.simulator.groups import Membership, Notice
 from waybill.simulator.network import Network
 from waybill.simulator.process import SimProcess
 
-__all__ = ["SimProducer", "SimReader", "Wire"]
+__all__ = ["SimDecisions", "SimProducer", "SimReader", "Wire"]
 
 #: A consumer asks so long for its position.
 _POSITION_S: Final = 60.0
@@ -210,6 +211,36 @@ class SimReader:
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done() and not self.process.loop.is_dead:
             self._waiting.set_result(None)
+
+
+class SimDecisions:
+    """A consumer by assignment of what people decided."""
+
+    def __init__(self, process: SimProcess, wire: Wire) -> None:
+        self._process, self._wire = process, wire
+        self._positions: dict[tuple[str, int], int] = {}
+
+    def watch(self, topic: str, partition: int, offset: int) -> None:
+        """Read a partition from an offset on."""
+        self._positions[topic, partition] = offset
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Read it no more."""
+        self._positions.pop((topic, partition), None)
+
+    async def poll(self, timeout_s: float) -> list[PlacedRecord]:
+        """Return what is there, after a while."""
+        await self._process.checkpoint()
+        await asyncio.sleep(timeout_s)
+        await self._process.checkpoint()
+        found: list[PlacedRecord] = []
+        for (topic, partition), position in list(self._positions.items()):
+            records, self._positions[topic, partition] = self._wire.broker.decisions[partition].read(position, 10)
+            found.extend(PlacedRecord(topic, partition, record.offset, record.value) for record in records)
+        return found
+
+    def close(self) -> None:
+        """Close nothing."""
 
 
 class SimProducer:

@@ -26,6 +26,7 @@ from waybill.contracts.envelope import GapResolution, Resolution
 from waybill.contracts.envelope_reader import parse
 from waybill.contracts.names import dead_letters_topic, outcomes_topic, state_topic
 from waybill.contracts.states import TRANSITIONS, State
+from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
 from waybill.delivery.gate import LEASE_S
 from waybill.kernel.ids import Tenant
 from waybill.simulator.broker import Committed, Place, Transaction
@@ -352,10 +353,12 @@ class Laws(AttemptLaws):
             self.broken("I9", f"{told} is {row['state']} v{row['version']} in its row and {state['state']} outside")
         if state["state"] == State.ACKNOWLEDGED and delivery not in self.effects:
             self.broken("I9", f"{told} is acknowledged and was not done")
-        if state["state"] == State.FAILED and state["detail"] == "expired" and self._attempts[delivery].was_sent:
-            self.broken("I12", f"{told} is reported as expired without being sent, and was sent")
+        unsent = {"expired", CANCELLED, SUPERSEDED}
+        if state["state"] == State.FAILED and state["detail"] in unsent and self._attempts[delivery].was_sent:
+            self.broken("I12", f"{told} is reported as {state['detail']} without being sent, and was sent")
+        again = [account for account in self.moves[delivery].values() if account[1:] == ("failed", "queued")]
         ends = [account for account in self.moves[delivery].values() if account[2] not in _OPEN]
-        if len(ends) > 1:
+        if len(ends) > 1 + len(again):
             self.broken("I9", f"{told} has {len(ends)} terminal outcomes")
 
     def _told(self, delivery: Delivery) -> str:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+from waybill.contracts.decision import DecisionKind
 from waybill.infra.log import silenced
 from waybill.simulator.inspection import inspect, is_at_rest, what_is_left
 from waybill.simulator.laws import Violation
 from waybill.simulator.network import CALM
 from waybill.simulator.orders import partition_of
-from waybill.simulator.schedule import Command, CommandKind, Fault, FaultKind, Schedule, draw
+from waybill.simulator.schedule import Choice, Command, CommandKind, Fault, FaultKind, Schedule, draw
 from waybill.simulator.trace import Trace
 from waybill.simulator.world import World
 
@@ -108,6 +109,8 @@ def _chaos(world: World, schedule: Schedule) -> None:
     world.start_all()
     for command in schedule.commands:
         world.timeline.at(command.at_s, _emit, world, command)
+    for choice in schedule.choices:
+        world.timeline.at(choice.at_s, _decide, world, choice)
     for fault in schedule.faults:
         world.timeline.at(fault.at_s, _strike, world, fault)
     world.timeline.run_until(lambda: _inspected(world), schedule.chaos_s, _INSPECT_S)
@@ -120,7 +123,7 @@ def _inspected(world: World) -> bool:
     return bool(world.laws.violations)
 
 
-def _emit(world: World, command: Command) -> None:
+def _emit(world: World, command: Command) -> None:  # noqa: C901 - one line per kind
     partition = partition_of(command.aggregate, world.setup.partitions)
     world.relay.hole(partition, command.hole)
     kind, aggregate = command.kind, command.aggregate
@@ -137,6 +140,12 @@ def _emit(world: World, command: Command) -> None:
         world.relay.emit(aggregate, destinations=[*world.destinations, "nobody"])
     elif kind is CommandKind.EARLY:
         world.relay.emit(aggregate, configversion=str(world.config.version + 1))
+    elif kind is CommandKind.REPLACING:
+        earlier = [order for _, order in world.orders.deliveries() if order.aggregate == aggregate]
+        if earlier:
+            world.relay.emit(aggregate, replaces=str(earlier[-1].command_id))
+        else:
+            world.relay.emit(aggregate)
     elif kind is CommandKind.HIDDEN:
         transaction = world.relay.open_transaction()
         world.relay.emit(aggregate, transaction=transaction)
@@ -145,6 +154,19 @@ def _emit(world: World, command: Command) -> None:
         earlier = world.orders.between(partition, 0, world.orders.end(partition))
         if earlier and not (chosen := earlier[command.number % len(earlier)]).is_unroutable:
             world.relay.repeat(chosen)
+
+
+def _decide(world: World, choice: Choice) -> None:
+    """Decide about a delivery as it is seen in the topics."""
+    listed = list(world.orders.deliveries())
+    if not listed:
+        return
+    destination, order = listed[choice.number % len(listed)]
+    state = world.laws.states.get((destination, order.delivery_id(destination)))
+    version = None
+    if choice.kind is not DecisionKind.CANCEL:
+        version = max(0, (0 if state is None else int(state["version"])) - choice.is_stale)
+    world.decide(order, choice.kind, version=version, destination=destination)
 
 
 def _strike(world: World, fault: Fault) -> None:

@@ -6,17 +6,18 @@ fail what they have done (a repeat of what was acknowledged is not known as one)
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
 from typing import Final
 
+from waybill.contracts.decision import DecisionKind
 from waybill.contracts.fabric import OnUnsettled
 from waybill.delivery.failpoints import STEPS
 from waybill.simulator.network import CALM, Weather
 from waybill.simulator.workers import Setup
 
-__all__ = ["Command", "CommandKind", "Fault", "FaultKind", "Schedule", "draw"]
+__all__ = ["Choice", "Command", "CommandKind", "Fault", "FaultKind", "Schedule", "draw"]
 
 
 class FaultKind(StrEnum):
@@ -58,6 +59,8 @@ class CommandKind(StrEnum):
     STRAY = "stray"
     #: Resolved against a configuration that comes later.
     EARLY = "early"
+    #: Replaces an earlier command of its aggregate.
+    REPLACING = "replacing"
     #: The relay publishes an earlier record again.
     REPEAT = "repeat"
     #: Somebody's transaction hides what follows for a while.
@@ -89,6 +92,17 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What people decide about some delivery, on the version they see."""
+
+    at_s: float
+    kind: DecisionKind
+    number: int
+    #: They have seen one version less than there is.
+    is_stale: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """One run."""
 
@@ -97,6 +111,7 @@ class Schedule:
     chaos_s: float
     commands: tuple[Command, ...]
     faults: tuple[Fault, ...] = field(default_factory=tuple)
+    choices: tuple[Choice, ...] = field(default_factory=tuple)
 
 
 def draw(seed: int) -> Schedule:
@@ -124,7 +139,30 @@ def draw(seed: int) -> Schedule:
         on_unsettled=Random(f"unsettled/{seed}").choice(tuple(OnUnsettled)),  # noqa: S311 - dice, no secrets
     )
     commands = _commands(rng, chaos_s, repeats=repeats, short=not repeats)
-    return Schedule(setup=setup, chaos_s=chaos_s, commands=commands, faults=faults)
+    replacing = Random(f"replacing/{seed}")  # noqa: S311 - dice, no secrets
+    if not repeats and replacing.random() < 0.3:
+        commands = tuple(_replacing(command, replacing) for command in commands)
+    choices = () if repeats else _choices(Random(f"choices/{seed}"), chaos_s)  # noqa: S311 - dice, no secrets
+    return Schedule(setup=setup, chaos_s=chaos_s, commands=commands, faults=faults, choices=choices)
+
+
+def _replacing(command: Command, rng: Random) -> Command:
+    """Let some plain commands replace an earlier one."""
+    is_chosen = command.kind is CommandKind.PLAIN and rng.random() < 0.4
+    return replace(command, kind=CommandKind.REPLACING) if is_chosen else command
+
+
+def _choices(rng: Random, chaos_s: float) -> tuple[Choice, ...]:
+    found = [
+        Choice(
+            at_s=rng.uniform(0.2, chaos_s + 3.0),
+            kind=rng.choice((DecisionKind.CANCEL, DecisionKind.CANCEL, DecisionKind.REDRIVE, DecisionKind.SKIP)),
+            number=rng.randrange(1000),
+            is_stale=rng.random() < 0.2,
+        )
+        for _ in range(rng.choice((0, 0, 1, 3, 8)))
+    ]
+    return tuple(sorted(found, key=lambda choice: choice.at_s))
 
 
 def _faults(rng: Random, chaos_s: float) -> tuple[Fault, ...]:

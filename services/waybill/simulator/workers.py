@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
+from waybill.contracts.codec import DECISION, AvroReader, schema_text
+from waybill.contracts.decision import read_decision
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
 from waybill.crypto.signing import Signer
 from waybill.delivery import Worker, WorkerParts, WorkerSettings
@@ -15,8 +17,9 @@ from waybill.delivery.ports import Clients
 from waybill.egress.client import GuardedClient
 from waybill.egress.outbound import Outbound
 from waybill.infra.kafka import GroupReader, TransactionalProducer
+from waybill.infra.topic_reader import TopicReader
 from waybill.simulator.database import Database
-from waybill.simulator.kafka_clients import SimProducer, SimReader, Wire
+from waybill.simulator.kafka_clients import SimDecisions, SimProducer, SimReader, Wire
 from waybill.simulator.listener import Listener, SimHttp
 from waybill.simulator.loop import ProcessEnded
 from waybill.simulator.network import CALM, Network, Weather
@@ -27,6 +30,7 @@ from waybill.simulator.trace import Trace
 __all__ = ["Setup", "Workers"]
 
 _SCHEMA_IDS: Final = SchemaIds(outcome=1, task_state=2, dead_letter=3)
+_DECISIONS: Final = AvroReader(DECISION, lambda _: schema_text(DECISION))
 Act = Callable[[str], None]
 
 
@@ -105,6 +109,7 @@ class Workers:
             signers=self,
             store=SimStore(process, world.database, world.network),
             schema_ids=_SCHEMA_IDS,
+            read_decision=lambda value: read_decision(value, _DECISIONS),
             clock=world.clocks[name],
             failpoints=Failpoints(self._striking(process) if is_struck else None),
             clients=self._clients(process),
@@ -129,7 +134,16 @@ class Workers:
         def http(outbound: Outbound) -> GuardedClient:
             return cast("GuardedClient", SimHttp(process, outbound, self._world.listeners))
 
-        return Clients(reader=reader, producer=producer, http=http, strand=lambda _: SimStrand[Any](process))
+        def decisions(bootstrap: str, client_id: str) -> TopicReader:
+            return cast("TopicReader", SimDecisions(process, self._wire))
+
+        return Clients(
+            reader=reader,
+            producer=producer,
+            http=http,
+            decisions=decisions,
+            strand=lambda _: SimStrand[Any](process),
+        )
 
     def _striking(self, process: SimProcess) -> Act:
         strikes = self._world.setup.strikes

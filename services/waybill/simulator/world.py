@@ -6,10 +6,13 @@ It owns no rules: what servers do is theirs, what workers do is the worker's, wh
 import uuid
 from dataclasses import replace
 from random import Random
+from typing import Final
 
+from waybill.contracts.codec import DECISION, AvroWriter
+from waybill.contracts.decision import CANCELLABLE, Decision, DecisionKind, decision_id, write_decision
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, RetryPolicy, StatusSource, TenantConfig, Timeouts
 from waybill.contracts.names import delivery_group, intake_group
-from waybill.kernel.ids import DestinationName
+from waybill.kernel.ids import Aggregate, DestinationName
 from waybill.simulator.broker import Broker, Committed
 from waybill.simulator.database import Database, Key
 from waybill.simulator.groups import Groups, Membership
@@ -24,6 +27,8 @@ from waybill.simulator.trace import Trace
 from waybill.simulator.workers import Setup, Workers
 
 __all__ = ["World"]
+
+_DECISIONS: Final = AvroWriter(DECISION, 4)
 
 
 class World:
@@ -115,6 +120,31 @@ class World:
     def script(self, order: Order, *fates: Fate, destination: str = "crm") -> None:
         """Say what becomes of the next requests of a delivery."""
         self.listener(destination).script.setdefault(order.delivery_id(destination), []).extend(fates)
+
+    # People
+
+    def decide(
+        self, order: Order, kind: DecisionKind, *, version: int | None = None, destination: str = "crm"
+    ) -> uuid.UUID:
+        """Decide about a delivery; the record is in the topic at once. Without a version states are named."""
+        about = uuid.UUID(order.delivery_id(destination))
+        decision = Decision(
+            decision_id=decision_id(about, kind, version),
+            tenant=TENANT,
+            destination=DestinationName(destination),
+            aggregate=Aggregate(order.aggregate),
+            kind=kind,
+            delivery_id=about,
+            sequence=None,
+            version=version,
+            states=CANCELLABLE if version is None else (),
+            decided_by="people",
+            reason="simulated",
+            decided_at=START,
+        )
+        self.trace("people", f"{kind} {order.told(destination)} {'' if version is None else f'v{version}'}")
+        self.broker.decide(order.partition, write_decision(decision, _DECISIONS))
+        return decision.decision_id
 
     # Configuration
 

@@ -104,7 +104,7 @@ def test_retention_is_a_time_a_size_or_both(text: str, ms: int | None, size: int
 def test_the_shipped_files_are_read_and_commands_comes_first() -> None:
     names = [declared.name for declared in load_topics()]
 
-    assert names == ["commands", "config", "dead-letters", "outcomes", "state"]
+    assert names == ["commands", "config", "dead-letters", "decisions", "outcomes", "state"]
 
 
 def test_state_outlives_commands_and_compacted_topics_close_their_segments() -> None:

@@ -199,10 +199,6 @@ class Item:
         return self.poison is None and (self.command is not None or self.is_resolution)
 
 
-#: Stands for an empty queue and is never filled: a queue of its own costs a lane that rests more than all the rest.
-_NOTHING: Final[deque[Item]] = deque(maxlen=0)
-
-
 class Lane:
     """One live aggregate."""
 
@@ -226,9 +222,9 @@ class Lane:
         #: What the lane works on: ready, waiting for its time, in flight, or being recorded.
         self.head: Item | None = None
         #: In memory, in the order of the records.
-        self.waiting: deque[Item] = _NOTHING
+        self.waiting: deque[Item] = deque()
         #: Loaded rows, in the order of sequences.
-        self.feed: deque[Item] = _NOTHING
+        self.feed: deque[Item] = deque()
         #: Blocking rows, counted from the moment their write starts.
         self.rows = 0
         #: Rows whose write has not ended.
@@ -280,7 +276,11 @@ class PartitionLanes:
     def crowding(self) -> list[Lane]:
         """Return the lanes that fill the memory others need, once reading must stop: rows hold a hot key as well."""
         memory = self.memory
-        return [lane for lane in self.lanes.values() if memory.is_share(lane.waiting)] if memory.is_over else []
+        return (
+            [lane for lane in self.lanes.values() if memory.is_share(lane.waiting) and not lane.held]
+            if memory.is_over
+            else []
+        )
 
     # Records
 
@@ -297,15 +297,9 @@ class PartitionLanes:
         lane = self.lanes.get(item.aggregate)
         if lane is None:
             lane = self.lanes[item.aggregate] = Lane(item.aggregate)
-            if not is_known:
-                lane.head = item
-                self.ready.append(lane)
-                return ()
         elif lane.rows and not lane.held:
             self._begin_write(lane, item)
             return (item,)
-        if lane.waiting is _NOTHING:
-            lane.waiting = deque()
         lane.waiting.append(item)
         if lane.held:
             return ()
@@ -347,7 +341,7 @@ class PartitionLanes:
         """Turn everything a lane holds in memory into rows to be written, oldest first; it then feeds from rows."""
         items = [lane.head] if lane.head is not None and lane.head.held is Held.MEMORY else []
         items.extend(lane.waiting)
-        lane.waiting = _NOTHING
+        lane.waiting.clear()
         for item in items:
             self._begin_write(lane, item)
         return items
@@ -370,13 +364,13 @@ class PartitionLanes:
     def fed(self, lane: Lane, items: Iterable[Item], *, halted_at: int | None) -> None:
         """Learn a lane's next rows in the order of sequences, up to one that waits for people; none: none is left."""
         lane.loading = False
-        lane.feed = deque(items)
-        for item in lane.feed:
+        for item in items:
             item.held = Held.ROW
             if lane.in_doubt:
                 item.sent = item.may_have_acted = True
                 lane.in_doubt = False
             self.memory.hold(item, is_fed=True)
+            lane.feed.append(item)
         if not lane.feed:
             if halted_at is not None:
                 self._halt(lane, halted_at)
@@ -433,9 +427,8 @@ class PartitionLanes:
 
     def drop_feed(self, lane: Lane) -> None:
         """Forget loaded rows that have not begun; they are loaded again."""
-        for item in lane.feed:
-            self.memory.release(item)
-        lane.feed = _NOTHING
+        while lane.feed:
+            self.memory.release(lane.feed.popleft())
 
     # Private
 
@@ -451,7 +444,7 @@ class PartitionLanes:
 
 def revive(lanes: PartitionLanes, lane: Lane, item: Item) -> bool:
     """Make the row that halts a lane its head again, to be decided about; False when it is not what halts it."""
-    if not lane.halted or lane.head is not None or lane.halted_at != item.sequence:
+    if not lane.halted or lane.held or lane.head is not None or lane.halted_at != item.sequence:
         return False
     lane.halted, lane.head = False, item
     lanes.memory.hold(item, is_fed=True)

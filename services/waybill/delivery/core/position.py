@@ -34,12 +34,14 @@ class Position:
     #: Records below it are settled or stored, but for `unsettled`: ascending offsets, at most `MAX_UNSETTLED`.
     settled_to: int = 0
     unsettled: tuple[int, ...] = ()
+    #: Decisions of the partition below it are judged; an owner of before decisions leaves none.
+    decided_to: int = 0
 
     def encode(self) -> str:
         """Return the metadata string."""
         return (
             f"{_VERSION};epoch={self.epoch};released={int(self.released)};sent_to={self.sent_to}"
-            f";settled_to={self.settled_to};unsettled={_pack(self.unsettled)}"
+            f";decided_to={self.decided_to};settled_to={self.settled_to};unsettled={_pack(self.unsettled)}"
         )
 
     @classmethod
@@ -54,7 +56,8 @@ class Position:
         parts = metadata.split(";")
         fields = dict(part.split("=", 1) for part in parts[1:] if "=" in part)
         sent_to, settled_to = fields.get("sent_to", ""), fields.get("settled_to", "")
-        is_whole = sent_to.isdigit() and settled_to.isdigit() and "unsettled" in fields
+        decided_to = fields.get("decided_to", "0")
+        is_whole = sent_to.isdigit() and settled_to.isdigit() and decided_to.isdigit() and "unsettled" in fields
         is_ours = parts[0] == _VERSION and fields.get("released") in {"0", "1"} and is_whole
         if not is_ours:
             raise ContractError(
@@ -70,6 +73,7 @@ class Position:
             released=fields["released"] == "1",
             sent_to=int(sent_to),
             settled_to=int(settled_to),
+            decided_to=int(decided_to),
             unsettled=unsettled,
         )
 

@@ -236,7 +236,7 @@ class Recorder:
                 "source_version": proven.source_version,
                 "count": proven.count,
                 "digest": proven.digest,
-                "evidence": proven.evidence,
+                "evidence": event.evidence if proven.evidence is None else proven.evidence,
                 "proof_level": self.config.proof.value if verdict and verdict.code is None else None,
                 "profile": self.config.profile.value,
                 "config_version": self.config_version,
@@ -325,6 +325,8 @@ class Event(NamedTuple):
     attempt: Try
     #: What the try came to; None without one.
     verdict: Verdict | None
+    #: Where the proof of it lies, when it is not the listener's.
+    evidence: str | None = None
 
 
 def dead_letter_id(topic: str, partition: int, offset: int, destination: str) -> str:

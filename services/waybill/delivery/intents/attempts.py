@@ -74,6 +74,13 @@ class Intents:
             return Over() if is_expired else await self._after(item, found, body)
         return await self._resume(item, found, body, is_expired=is_expired)
 
+    async def may_have_sent(self, item: Item) -> bool:
+        """Whether a byte of a delivery may have left: an intent that was opened and not answered as unsent."""
+        if not self._desk.target.rule_for(item).needs_intent:
+            return False
+        found = await self._look(item)
+        return found is not None and found.sends > 0
+
     def conclude(self, lane: Lane, item: Item, outcome: Outcome | None) -> None:
         """Go on after an attempt, or after none."""
         now = self._desk.tools.clock.now()

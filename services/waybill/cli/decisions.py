@@ -1,0 +1,215 @@
+"""Deciding about deliveries: cancel, redrive, skip, and what became of it.
+
+A command writes the decision and its record in one transaction and waits for the verdict of whoever owns the
+partition. It sets no state; run twice it decides once.
+"""
+
+import getpass
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from threading import Event
+from typing import Annotated, Any, Final
+from uuid import UUID
+
+import psycopg
+import typer
+
+from waybill.cli.output import JsonFlag, console, print_json, print_table
+from waybill.contracts.codec import DECISION, AvroWriter, schema_text
+from waybill.contracts.decision import CANCELLABLE, Decision, DecisionKind, decision_id, write_decision
+from waybill.contracts.envelope import GAP_RESOLUTION_TYPE
+from waybill.delivery.core.decisions import Judged
+from waybill.delivery.decisions.making import list_decisions, make_decision, verdicts
+from waybill.infra.addresses import Addresses
+from waybill.infra.clock import SystemClock
+from waybill.infra.postgres import connect
+from waybill.infra.registry import Registry
+from waybill.kernel.errors import ConfigError
+from waybill.kernel.ids import Aggregate, DestinationName, Tenant
+from waybill.readmodel import ReadModel
+
+__all__ = ["app", "cancel_command", "decisions_command", "redrive_command", "skip_command"]
+
+app = typer.Typer(help="Take deliveries back before they can have been sent.")
+
+Identifier = Annotated[
+    str, typer.Argument(metavar="ID", help="A delivery id, or a command id; the first digits will do while unique.")
+]
+Why = Annotated[str, typer.Option("--why", help="The reason, in words, for the audit; no personal data.")]
+By = Annotated[str | None, typer.Option("--by", help="Who decides. Default: the login that runs this.")]
+TenantOption = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's.")]
+DestinationOption = Annotated[str | None, typer.Option("--destination", help="Only at this destination.")]
+Version = Annotated[
+    int | None,
+    typer.Option("--version", min=0, help="The version of the state it is made on. Default: the one shown now."),
+]
+Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait for the verdict.")]
+
+COLUMNS: Final = ("decision", "kind", "of", "at", "verdict", "detail", "by", "why")
+_LOOK_S: Final = 0.2
+
+
+@app.command()
+def cancel_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    identifier: Identifier,
+    why: Why,
+    by: By = None,
+    tenant: TenantOption = None,
+    destination: DestinationOption = None,
+    wait_s: Wait = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take a delivery, or all deliveries of a command, back. Exit 1 where it may have been sent: that finishes first."""
+    with _connect() as connection:
+        rows = _found(connection, identifier, tenant, destination)
+        made = [_about(row, DecisionKind.CANCEL, None, _who(by), why) for row in rows]
+        _decide(connection, made, wait_s, as_json=as_json)
+
+
+def redrive_command(
+    identifier: Identifier,
+    why: Why,
+    by: By = None,
+    version: Version = None,
+    wait_s: Wait = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Send a failed delivery once more, same id and bytes, before it expires. Refused while its outcome is unknown."""
+    _decide_on_one(identifier, DecisionKind.REDRIVE, version, (_who(by), why, wait_s), as_json=as_json)
+
+
+def skip_command(
+    identifier: Identifier,
+    why: Why,
+    by: By = None,
+    version: Version = None,
+    wait_s: Wait = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let a halted aggregate go on behind a delivery that ended without acknowledgement; its listener is told."""
+    _decide_on_one(identifier, DecisionKind.SKIP, version, (_who(by), why, wait_s), as_json=as_json)
+
+
+def decisions_command(
+    tenant: TenantOption = None,
+    destination: DestinationOption = None,
+    verdict: Annotated[Judged | None, typer.Option("--verdict", help="Only those with this verdict.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="At most so many, newest first.")] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List what people decided, who and why, and what became of it."""
+    with _connect() as connection:
+        _print(list_decisions(connection, tenant, destination, verdict, limit), as_json=as_json)
+
+
+def _decide_on_one(
+    identifier: str, kind: DecisionKind, version: int | None, terms: tuple[str, str, float], *, as_json: bool
+) -> None:
+    by, why, wait_s = terms
+    with _connect() as connection:
+        rows = _found(connection, identifier, None, None, resolutions=True)
+        if len(rows) > 1:
+            listed = ", ".join(f"{row['delivery_id']} at {row['destination']}" for row in rows)
+            raise ConfigError(f"{identifier} names {len(rows)} deliveries, decide about one: {listed}")
+        (row,) = rows
+        made = _about(row, kind, int(row["version"]) if version is None else version, by, why)
+        _decide(connection, [made], wait_s, as_json=as_json)
+
+
+def _found(
+    connection: psycopg.Connection,
+    identifier: str,
+    tenant: str | None,
+    destination: str | None,
+    *,
+    resolutions: bool = False,
+) -> Sequence[Mapping[str, Any]]:
+    """Return what an identifier names in the read model; a delivery's own id wins over its command's."""
+    rows = [
+        row
+        for row in ReadModel(connection).find(identifier)
+        if tenant in {None, row["tenant"]} and destination in {None, row["destination"]}
+    ]
+    digits = identifier.replace("-", "").lower()
+    exact = [row for row in rows if row["delivery_id"].hex.startswith(digits)]
+    chosen = exact or rows
+    if not exact or not resolutions:
+        chosen = [row for row in chosen if row["command_type"] != GAP_RESOLUTION_TYPE]
+    if not chosen:
+        raise ConfigError(f"nothing is known of {identifier}: see `waybill deliveries list`")
+    return chosen
+
+
+def _about(row: Mapping[str, Any], kind: DecisionKind, version: int | None, by: str, why: str) -> Decision:
+    delivery: UUID = row["delivery_id"]
+    if not why.strip():
+        raise ConfigError("a decision needs a reason: --why")
+    return Decision(
+        decision_id=decision_id(delivery, kind, version),
+        tenant=Tenant(row["tenant"]),
+        destination=DestinationName(row["destination"]),
+        aggregate=Aggregate(row["aggregate"]),
+        kind=kind,
+        delivery_id=delivery,
+        sequence=None,
+        version=version,
+        states=CANCELLABLE if version is None else (),
+        decided_by=by,
+        reason=why.strip(),
+        decided_at=SystemClock().now(),
+    )
+
+
+def _decide(connection: psycopg.Connection, made: Sequence[Decision], wait_s: float, *, as_json: bool) -> None:
+    """Write decisions, wait for their verdicts, print them; exit 1 when one is void."""
+    registry = Registry(Addresses.load().need("registry_url"))
+    writer = AvroWriter(DECISION, registry.schema_id(f"waybill.{DECISION}", schema_text(DECISION)))
+    for decision in made:
+        if not make_decision(connection, decision, write_decision(decision, writer)):
+            console.print(f"decided before: {decision.kind} of {decision.delivery_id}")
+    rows = _judged(connection, [decision.decision_id for decision in made], wait_s)
+    _print(rows, as_json=as_json)
+    if any(row["verdict"] == Judged.VOID for row in rows):
+        raise typer.Exit(1)
+
+
+def _judged(connection: psycopg.Connection, ids: Sequence[UUID], wait_s: float) -> Sequence[Mapping[str, Any]]:
+    clock = SystemClock()
+    end = clock.monotonic() + wait_s
+    rows = verdicts(connection, ids)
+    while any(row["verdict"] == Judged.OPEN for row in rows) and clock.monotonic() < end:
+        Event().wait(_LOOK_S)
+        rows = verdicts(connection, ids)
+    return rows
+
+
+def _print(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"decisions": rows})
+        return
+    lines = [
+        (
+            str(row["decision_id"])[:13],
+            row["kind"],
+            str(row["delivery_id"] or f"{row['aggregate']} {row['sequence']}")[:13],
+            f"{row['tenant']}/{row['destination']}",
+            row["verdict"],
+            row["detail"],
+            row["decided_by"],
+            row["reason"],
+        )
+        for row in rows
+    ]
+    print_table("decisions", COLUMNS, lines)
+
+
+def _who(by: str | None) -> str:
+    try:
+        return by or getpass.getuser()
+    except (KeyError, OSError) as error:
+        raise ConfigError("nobody is logged in here: say who decides with --by") from error
+
+
+def _connect() -> "closing[psycopg.Connection]":
+    dsn = Addresses.load().need("control_dsn")
+    return closing(connect(dsn, application_name="waybill-cli", autocommit=True))

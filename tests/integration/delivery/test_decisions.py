@@ -1,0 +1,131 @@
+"""What people decide on the command line, carried by the relay of the control database to a worker on the real stack."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
+from fixtures.fix_stack import FreshDatabase
+from fixtures.worker_world import Sent, WorkerWorld
+
+from waybill.cli.migrate import migrate_all
+from waybill.contracts.fabric import RetryPolicy
+from waybill.fabric.store import FabricStore
+from waybill.infra.clock import SystemClock
+from waybill.infra.connect_api import ConnectApi
+from waybill.readmodel import Places, Settings
+from waybill.readmodel import run as fold
+from waybill.relay import OutboxConnection, OutboxKind, ensure_connector
+from waybill.relay.database import drop_slot
+from waybill.testing.waiting import eventually
+
+pytestmark = pytest.mark.stack
+QUICK = RetryPolicy(base_s=0.05, cap_s=0.3, hot_attempts=1)
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(world: WorkerWorld, fresh_database: FreshDatabase) -> Iterator[Run]:
+    """Run a command line on a control database whose outbox is relayed; the read model is folded before each."""
+    stack, dsn = world.stack, fresh_database.dsn()
+    migrate_all(dsn)
+    with closing(psycopg.connect(dsn, autocommit=True)) as connection:
+        FabricStore(connection).allow_decisions([world.tenant])
+    outbox = OutboxConnection(
+        name=f"control-{world.tenant}",
+        host=stack.postgres_host,
+        port=stack.postgres_port,
+        database=fresh_database.name,
+        user="waybill_relay",
+        secret_file=str(stack.secrets_file),
+        secret_key="relay.password",
+        schema="fabric",
+        kind=OutboxKind.CONTROL,
+    )
+    api = ConnectApi(stack.connect_url, SystemClock())
+    ensure_connector(api, dsn, outbox)
+    where = {"CONTROL_DSN": dsn, "REGISTRY_URL": stack.registry_url, "KAFKA": stack.kafka}
+    environ = os.environ | {f"WAYBILL_{name}": value for name, value in where.items()}
+    program = [sys.executable, "-c", "from waybill.cli import main; main()"]
+
+    def call(*words: str, code: int = 0) -> list[dict[str, Any]]:
+        places = Places(kafka=stack.kafka, registry_url=stack.registry_url, control_dsn=dsn)
+        fold(places, Settings(tenants=frozenset([world.tenant]), until_caught_up=True), threading.Event())
+        result = subprocess.run([*program, *words, "--json"], env=environ, capture_output=True, text=True, check=False)
+        assert result.returncode == code, result.stdout + result.stderr
+        found: list[dict[str, Any]] = json.loads(result.stdout)["decisions"]
+        return found
+
+    yield call
+    api.delete(outbox.connector)
+    with closing(psycopg.connect(dsn, autocommit=True)) as connection:
+        drop_slot(connection, outbox.slot)
+
+
+def state(world: WorkerWorld, sent: Sent) -> tuple[str, str | None]:
+    found = world.states().get(str(sent.delivery()))
+    return ("unsaid", None) if found is None else (found["state"], found["detail"])
+
+
+@pytest.mark.requirement("DC-2", "DC-13", "DC-21", "RS-2")
+def test_people_cancel_redrive_and_skip(world: WorkerWorld, destination: FakeListener, run: Run) -> None:
+    busy, refusals = {"subject/a"}, {("subject/b", 1), ("subject/c", 1)}
+
+    def behave(arrival: Arrival) -> Reply:
+        if arrival.aggregate in busy:
+            return 503, {}, b""
+        if (arrival.aggregate, arrival.sequence) in refusals:
+            return 409, {}, b""
+        return receipt()
+
+    destination.behave = behave
+    world.add_destination(destination.url, retry=QUICK)
+    a1, a2, a3 = world.emit([("subject/a", n) for n in (1, 2, 3)])
+    b1, b2 = world.emit([("subject/b", n) for n in (1, 2)])
+    c1, c2 = world.emit([("subject/c", n) for n in (1, 2)])
+    why = ("--why", "asked for by its owner", "--by", "ada", "--wait", "40")
+
+    with world.running():
+        eventually(lambda: {state(world, one)[0] for one in (b1, c1)} == {"failed"}, 40)
+        (cancelled,) = run("cancel", str(a2.delivery()), *why)
+        assert (cancelled["verdict"], cancelled["decided_by"], cancelled["aggregate"]) == (
+            "applied",
+            "ada",
+            "subject/a",
+        )
+        assert [again["decision_id"] for again in run("cancel", str(a2.delivery()), *why)] == [cancelled["decision_id"]]
+        (late,) = run("cancel", str(a1.delivery()), *why, code=1)
+        assert (late["verdict"], late["detail"]) == ("void", "may_have_been_sent")
+
+        refusals.discard(("subject/b", 1))
+        run("deliveries", "redrive", str(b1.delivery()), *why)
+        run("deliveries", "skip", str(c1.delivery()), *why)
+        busy.clear()
+        for sent in (a1, a3, b1, b2, c2):
+            eventually(lambda sent=sent: state(world, sent)[0] == "acknowledged", 40)
+        (stale,) = run("deliveries", "redrive", str(b1.delivery()), *why, "--version", "1", code=0)
+        assert stale["verdict"] == "applied", "the same decision again is the one that was carried out"
+        (void,) = run("deliveries", "redrive", str(b1.delivery()), *why, "--version", "2", code=1)
+        assert (void["verdict"], void["detail"]) == ("void", "version_moved")
+
+    assert (state(world, a2), state(world, c1)[0]) == (("failed", "cancelled"), "failed")
+    assert destination.by_aggregate()["subject/a"] == [1, 0, 3], "the second was never sent; its number was told"
+    assert destination.by_aggregate()["subject/c"] == [1, 0, 2]
+    listed = run("deliveries", "decisions", "--tenant", world.tenant)
+    assert {(one["kind"], one["verdict"]) for one in listed} == {
+        ("cancel", "applied"),
+        ("cancel", "void"),
+        ("redrive", "applied"),
+        ("redrive", "void"),
+        ("skip", "applied"),
+    }
+    audited = {o["detail"]: o["evidence"] for o in world.outcomes() if o["kind"] == "transition"}
+    assert audited["cancelled"] == f"urn:waybill:decision:{cancelled['decision_id']}"
+    assert {"redriven", "skipped", "decision_void:may_have_been_sent", "decision_void:version_moved"} <= set(audited)
