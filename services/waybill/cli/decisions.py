@@ -19,6 +19,7 @@ from waybill.contracts.codec import DECISION, AvroWriter, schema_text
 from waybill.contracts.decision import CANCELLABLE, Decision, DecisionKind, decision_id, write_decision
 from waybill.contracts.envelope import GAP_RESOLUTION_TYPE
 from waybill.delivery.core.decisions import Judged
+from waybill.delivery.core.gaps import hole_id
 from waybill.delivery.decisions.making import list_decisions, make_decision, verdicts
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
@@ -78,15 +79,32 @@ def redrive_command(
     _decide_on_one(identifier, DecisionKind.REDRIVE, version, (_who(by), why, wait_s), as_json=as_json)
 
 
-def skip_command(
-    identifier: Identifier,
+def skip_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     why: Why,
+    identifier: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="A delivery id; the first digits will do.")
+    ] = None,
+    hole: Annotated[
+        tuple[str, str, str, int] | None,
+        typer.Option(
+            "--hole",
+            metavar="TENANT DESTINATION AGGREGATE NUMBER",
+            help="Instead: a number whose record was lost, while later ones wait behind it.",
+        ),
+    ] = None,
     by: By = None,
     version: Version = None,
     wait_s: Wait = 10.0,
     as_json: JsonFlag = False,
 ) -> None:
     """Let a halted aggregate go on behind a delivery that ended without acknowledgement; its listener is told."""
+    if (identifier is None) == (hole is None):
+        raise ConfigError("say what to skip: a delivery id, or --hole")
+    if hole is not None:
+        with _connect() as connection:
+            _decide(connection, [_about_hole(hole, _who(by), why)], wait_s, as_json=as_json)
+        return
+    assert identifier is not None
     _decide_on_one(identifier, DecisionKind.SKIP, version, (_who(by), why, wait_s), as_json=as_json)
 
 
@@ -142,8 +160,6 @@ def _found(
 
 def _about(row: Mapping[str, Any], kind: DecisionKind, version: int | None, by: str, why: str) -> Decision:
     delivery: UUID = row["delivery_id"]
-    if not why.strip():
-        raise ConfigError("a decision needs a reason: --why")
     return Decision(
         decision_id=decision_id(delivery, kind, version),
         tenant=Tenant(row["tenant"]),
@@ -155,9 +171,38 @@ def _about(row: Mapping[str, Any], kind: DecisionKind, version: int | None, by: 
         version=version,
         states=CANCELLABLE if version is None else (),
         decided_by=by,
-        reason=why.strip(),
+        reason=_reason(why),
         decided_at=SystemClock().now(),
     )
+
+
+def _about_hole(hole: tuple[str, str, str, int], by: str, why: str) -> Decision:
+    tenant, destination, aggregate, sequence = hole
+    if sequence < 1:
+        raise ConfigError("numbers begin with 1")
+    now = SystemClock().now()
+    about = hole_id(tenant, destination, aggregate, sequence)
+    return Decision(
+        # void while nothing waits behind it, and then it may be decided again
+        decision_id=decision_id(about, DecisionKind.SKIP, int(now.timestamp())),
+        tenant=Tenant(tenant),
+        destination=DestinationName(destination),
+        aggregate=Aggregate(aggregate),
+        kind=DecisionKind.SKIP,
+        delivery_id=None,
+        sequence=sequence,
+        version=None,
+        states=(),
+        decided_by=by,
+        reason=_reason(why),
+        decided_at=now,
+    )
+
+
+def _reason(why: str) -> str:
+    if not why.strip():
+        raise ConfigError("a decision needs a reason: --why")
+    return why.strip()
 
 
 def _decide(connection: psycopg.Connection, made: Sequence[Decision], wait_s: float, *, as_json: bool) -> None:

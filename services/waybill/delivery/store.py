@@ -403,9 +403,12 @@ class TaskStore:
             raise _told(error) from error
 
 
+_OLDER: Final = (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn)
+
+
 def _told(error: psycopg.Error) -> Exception:
     """Return what a database error means to the worker; one that does not pass by itself ends the process."""
-    if isinstance(error, psycopg.errors.UndefinedFunction):
+    if isinstance(error, _OLDER):
         return TransientError("the control database is older than this worker: run `waybill migrate`")
     is_misused = error.sqlstate is None and not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     code = UNREVIEWED if is_misused else database_code(error.sqlstate)

@@ -317,6 +317,11 @@ class DecidedTables(Tables):
         ]
         return [(*_pick(row, sql.Feed), row["blocks"], row["pending_outcome"] is not None) for row in rows]
 
+    def behind(self, values: Values) -> list[tuple[Any, ...]]:
+        """Count what waits behind a number."""
+        rows = [row for row in self._own(values) if row["aggregate"] == values["aggregate"] and row["blocks"]]
+        return [(sum(row["sequence"] > values["sequence"] and row["kind"] == "delivery" for row in rows),)]
+
     def blocking(self, values: Values) -> list[tuple[Any, ...]]:
         """Count the rows that hold a lane."""
         return [(sum(row["blocks"] and row["aggregate"] == values["aggregate"] for row in self._own(values)),)]
@@ -444,6 +449,7 @@ _READS: Final[dict[str, Callable[[DecidedTables, Values], list[tuple[Any, ...]]]
     decisions.JUDGED: DecidedTables.judged,
     decisions.EARLY: DecidedTables.early,
     decisions.STANDING: DecidedTables.standing,
+    decisions.BEHIND: DecidedTables.behind,
     decisions.BLOCKING: DecidedTables.blocking,
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }

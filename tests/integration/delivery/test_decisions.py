@@ -16,7 +16,11 @@ from fixtures.fix_stack import FreshDatabase
 from fixtures.worker_world import Sent, WorkerWorld
 
 from waybill.cli.migrate import migrate_all
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.envelope import GapResolution
+from waybill.contracts.envelope_reader import parse
 from waybill.contracts.fabric import RetryPolicy
+from waybill.contracts.problem import CONTENT_TYPE, Problem, render_problem
 from waybill.fabric.store import FabricStore
 from waybill.infra.clock import SystemClock
 from waybill.infra.connect_api import ConnectApi
@@ -115,6 +119,10 @@ def test_people_cancel_redrive_and_skip(world: WorkerWorld, destination: FakeLis
         (void,) = run("deliveries", "redrive", str(b1.delivery()), *why, "--version", "2", code=1)
         assert (void["verdict"], void["detail"]) == ("void", "version_moved")
 
+        lost = ("--hole", world.tenant, "crm", "subject/d", "2")
+        (nothing,) = run("deliveries", "skip", *lost, *why, code=1)
+        assert nothing["detail"] == "nothing_waits_behind"
+
     assert (state(world, a2), state(world, c1)[0]) == (("failed", "cancelled"), "failed")
     assert destination.by_aggregate()["subject/a"] == [1, 0, 3], "the second was never sent; its number was told"
     assert destination.by_aggregate()["subject/c"] == [1, 0, 2]
@@ -125,7 +133,34 @@ def test_people_cancel_redrive_and_skip(world: WorkerWorld, destination: FakeLis
         ("redrive", "applied"),
         ("redrive", "void"),
         ("skip", "applied"),
+        ("skip", "void"),
     }
     audited = {o["detail"]: o["evidence"] for o in world.outcomes() if o["kind"] == "transition"}
     assert audited["cancelled"] == f"urn:waybill:decision:{cancelled['decision_id']}"
     assert {"redriven", "skipped", "decision_void:may_have_been_sent", "decision_void:version_moved"} <= set(audited)
+
+
+@pytest.mark.requirement("DC-13")
+def test_people_skip_a_number_whose_record_was_lost(world: WorkerWorld, destination: FakeListener, run: Run) -> None:
+    told: list[int] = []
+
+    def behave(arrival: Arrival) -> Reply:
+        if arrival.sequence == 0:
+            found = parse(arrival.body)
+            assert isinstance(found, GapResolution)
+            told.extend(entry.sequence for entry in found.entries)
+        elif arrival.sequence == 3 and told != [2]:
+            gap = Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="gap", status=425, expected_sequence=2)
+            return 425, {"content-type": CONTENT_TYPE}, render_problem(gap)
+        return receipt()
+
+    destination.behave = behave
+    world.add_destination(destination.url, retry=QUICK)
+    first, third = world.emit([("subject/a", 1), ("subject/a", 3)])
+    with world.running():
+        eventually(lambda: state(world, first)[0] == "acknowledged" and state(world, third) == ("retrying", "gap"), 40)
+        hole = ("--hole", world.tenant, "crm", "subject/a", "2")
+        (decided,) = run("deliveries", "skip", *hole, "--why", "lost with its database", "--wait", "40")
+        eventually(lambda: state(world, third)[0] == "acknowledged", 40)
+
+    assert (decided["verdict"], decided["sequence"], told) == ("applied", 2, [2])

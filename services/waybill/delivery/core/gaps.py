@@ -23,7 +23,7 @@ from waybill.delivery.core.retry import EXPIRED, UNREADABLE
 from waybill.kernel.errors import InvariantBroken
 from waybill.kernel.ids import DeliveryId
 
-__all__ = ["CANCELLED", "FOR_GOOD", "LIFE", "SUPERSEDED", "entry_of", "goes_on", "resolution_id"]
+__all__ = ["CANCELLED", "FOR_GOOD", "LIFE", "SUPERSEDED", "entry_of", "goes_on", "hole_id", "resolution_id"]
 
 #: What a delivery carries in `detail` that people, or a newer command, took back before it can have been sent.
 CANCELLED: Final = "cancelled"
@@ -61,6 +61,12 @@ def entry_of(item: Item, now: datetime) -> GapEntry:
     is_over = item.expires_at is None or item.expires_at <= now
     resolution = Resolution.FINAL if is_over or item.detail in FOR_GOOD else Resolution.DEFERRED
     return GapEntry(sequence=item.sequence, delivery_id=DeliveryId(uuid.UUID(item.delivery_id)), resolution=resolution)
+
+
+def hole_id(tenant: str, destination: str, aggregate: str, sequence: int) -> DeliveryId:
+    """Return what stands for the delivery of a number that has none: rows were lost before they reached a topic."""
+    name = f"waybill:hole/{tenant}/{destination}/{aggregate}/{sequence}"
+    return DeliveryId(uuid.uuid5(uuid.NAMESPACE_URL, name))
 
 
 def resolution_id(delivery_id: str, version: int) -> DeliveryId:

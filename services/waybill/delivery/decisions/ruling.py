@@ -60,9 +60,19 @@ class Ruling:
         """Keep a decision for a delivery that has no row: settled without one, or not come yet."""
         if decision.kind is DecisionKind.SUPERSEDE:
             return Judged.VOID  # what a newer command replaces came before it: it was settled
-        judged, why = (Judged.VOID, "no_such_delivery") if decision.delivery_id is None else (Judged.EARLY, None)
+        judged, why = (Judged.EARLY, None) if decision.delivery_id is not None else await self._hole(decision)
         await self._store.record(self._owner.owned, decision, judged, why, self._desk.tools.clock.now())
         return self._tell(decision, judged, why)
+
+    async def _hole(self, decision: Decision) -> tuple[Judged, str | None]:
+        """Go on behind a number without a delivery, if others wait behind it: their records came, its own is lost."""
+        sequence = decision.sequence
+        if sequence is None or decision.kind is not DecisionKind.SKIP:
+            return Judged.VOID, "no_such_delivery"
+        if not await self._store.behind(self._owner.owned, decision.aggregate, sequence):
+            return Judged.VOID, "nothing_waits_behind"
+        await self._settler.resolver.tell_hole(decision.aggregate, sequence)
+        return Judged.APPLIED, None
 
     async def _skip(self, decision: Decision, item: Item, *, blocks: bool) -> None:
         owned, now = self._owner.owned, self._desk.tools.clock.now()

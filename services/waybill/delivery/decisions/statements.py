@@ -18,6 +18,7 @@ from waybill.kernel.errors import InvariantBroken
 from waybill.kernel.ids import Aggregate, DestinationName, Tenant
 
 __all__ = [
+    "BEHIND",
     "BLOCKING",
     "CARRY_OUT",
     "EARLY",
@@ -95,6 +96,13 @@ WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(pa
 ORDER BY decided_at
 """
 
+# How many deliveries wait behind a number that has none.
+BEHIND: Final = """
+SELECT count(*)::integer FROM delivery.open_task
+WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
+  AND aggregate = %(aggregate)s AND sequence > %(sequence)s AND blocks AND kind = 'delivery'
+"""
+
 # How many rows hold a lane.
 BLOCKING: Final = """
 SELECT count(*)::integer FROM delivery.open_task
@@ -154,6 +162,11 @@ class DecisionStore:
     async def blocking(self, owned: Owned, aggregate: str) -> int:
         """Return how many rows hold a lane."""
         rows = await self._store.run(BLOCKING, {**owned.parameters(), "aggregate": aggregate})
+        return int(rows[0][0])
+
+    async def behind(self, owned: Owned, aggregate: str, sequence: int) -> int:
+        """Return how many deliveries of an aggregate wait behind a number."""
+        rows = await self._store.run(BEHIND, {**owned.parameters(), "aggregate": aggregate, "sequence": sequence})
         return int(rows[0][0])
 
     async def record(self, owned: Owned, decision: Decision, judged: Judged, why: str | None, now: datetime) -> None:

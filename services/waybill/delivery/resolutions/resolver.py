@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from waybill.contracts.envelope import GAP_RESOLUTION_TYPE, GapResolution, render_gap_resolution
-from waybill.delivery.core.gaps import LIFE, entry_of, goes_on, resolution_id
+from waybill.delivery.core.gaps import LIFE, entry_of, goes_on, hole_id, resolution_id
 from waybill.delivery.core.holding import end_head, reload, wait_for_rows
 from waybill.delivery.core.lanes import Item, Lane
 from waybill.delivery.core.stored import pack_record
@@ -68,6 +68,13 @@ class Resolver:
         """Put gap resolutions in the places of rows that ended."""
         now = self._desk.tools.clock.now()
         await self._store.resolve(self._owner.owned, [self._row([item], item, item.version) for item in items], now)
+
+    async def tell_hole(self, aggregate: str, sequence: int) -> None:
+        """Tell that a number without a delivery will never come, before what waits behind it."""
+        owned = self._owner.owned
+        item = Item(0, aggregate, sequence, (aggregate.encode(), [], None))
+        item.delivery_id = item.command_id = str(hole_id(owned.tenant, owned.destination, aggregate, sequence))
+        await self._store.retell(owned, self._row([item], item, 0), self._desk.tools.clock.now())
 
     async def _retell(self, lane: Lane, head: Item, expected: int) -> None:
         owned = self._owner.owned
