@@ -16,6 +16,7 @@ __all__ = [
     "MAX_TTL_S",
     "DestinationConfig",
     "FabricConfig",
+    "FlowLimits",
     "HeaderConfig",
     "OnUnsettled",
     "OutboxConfig",
@@ -136,6 +137,16 @@ class HeaderConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlowLimits:
+    """How fast attempts may be made, over all workers together; None is no bound."""
+
+    #: Attempts begun per second.
+    rate_per_s: float | None = None
+    #: Attempts in flight.
+    in_flight: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationConfig:
     """One listener of a tenant, as operators declared it."""
 
@@ -158,8 +169,10 @@ class DestinationConfig:
     #: Whom to ask about an `ambiguous` delivery; None leaves it to people.
     status_query: StatusSource | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
-    #: Attempts in flight over all aggregates of this destination.
+    #: Attempts in flight over all aggregates of this destination, per worker process.
     concurrency: int = 64
+    #: Over all worker processes.
+    limits: FlowLimits = field(default_factory=FlowLimits)
     #: Shared secret for HMAC `v1` signatures beside Ed25519 `v1a`.
     hmac_secret: SecretRef | None = None
     #: Authorities and a client certificate; means nothing to a plain http url.
@@ -208,6 +221,8 @@ class TenantConfig:
     partitions: int = 6
     #: Networks its destinations may lie in beyond public addresses, in CIDR notation.
     allow_networks: tuple[str, ...] = ()
+    #: Of all its destinations together.
+    limits: FlowLimits = field(default_factory=FlowLimits)
     outboxes: tuple[OutboxConfig, ...] = ()
     destinations: tuple[DestinationConfig, ...] = ()
     routes: tuple[RouteConfig, ...] = ()

@@ -153,6 +153,10 @@ class Desk(Protocol):
         """Count one attempt."""
         ...
 
+    def refused(self, item: Item) -> None:
+        """Note a delivery that can never be sent."""
+        ...
+
     def lost(self, owner: Owner) -> None:
         """Learn that somebody else owns the partition."""
         ...

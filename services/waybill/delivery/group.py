@@ -54,7 +54,7 @@ class DestinationGroup:
         self.target, self.committer, self.tools = target, committer, tools
         self.tenant = target.config.tenant
         self.name = delivery_group(target.config.tenant, target.name)
-        self.limits, self.worker, self.feed = settings.limits, settings.worker, settings.feed
+        self.limits, self.worker, self.feed = settings.limits.copy(), settings.worker, settings.feed
         self.senders = Senders(self, tools.clock)
         self.ghosts, self.signed = self.senders.ghosts, self.senders.signed
         self.actors: dict[int, PartitionActor] = {}
@@ -184,7 +184,9 @@ class DestinationGroup:
                 return
             else:
                 self.problem = None
-                self._reader.tell(_resuming(actor))
+                actor.is_held = self.limits.is_closed
+                if not actor.is_held:
+                    self._reader.tell(_resuming(actor))
                 return
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -223,10 +225,15 @@ class DestinationGroup:
         """Count an attempt; one that did not end well is an event of its own."""
         self.counts[verdict.code.value if verdict.code else "ok"] += 1
         if verdict.code is not None:
-            self.senders.valve.told(verdict, self.counts["ok"])
+            self.senders.valve.told(verdict, item.aggregate)
             self._log.info("delivery.attempted", **_wide(owner, verdict, item))
         elif is_debug():
             self._log.debug("delivery.attempted", **_wide(owner, verdict, item))
+
+    def refused(self, item: Item) -> None:
+        """Note a delivery that can never be sent."""
+        self._log.warning("delivery.unreadable", delivery_id=item.delivery_id, offset=item.offset, reason=item.poison)
+        self.senders.valve.refused()
 
     def lost(self, owner: Owner) -> None:
         """Take a partition again that the broker says is another's while the assignment still holds it."""

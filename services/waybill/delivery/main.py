@@ -13,6 +13,7 @@ from waybill.contracts.codec import DEAD_LETTER, DECISION, OUTCOME, TASK_STATE, 
 from waybill.contracts.decision import read_decision
 from waybill.contracts.fabric import DestinationConfig
 from waybill.crypto.signing import Signer, load_signer
+from waybill.delivery.controls.statements import ControlStore
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.decisions.feed import Decoder
 from waybill.delivery.failpoints import from_environment
@@ -112,14 +113,16 @@ def make_worker(
 ) -> Worker:
     """Build a worker on real adapters; nothing is started."""
     registry = Registry(addresses.need("registry_url"))
+    store = TaskStore(addresses.need("worker_dsn"))
     parts = WorkerParts(
         config=config,
         signers=KeyFiles(Path(addresses.need("keys_dir")), environ),
-        store=TaskStore(addresses.need("worker_dsn")),
+        store=store,
         schema_ids=read_schema_ids(registry),
         read_decision=decision_decoder(registry),
         clock=clock,
         failpoints=from_environment(environ),
+        controls=ControlStore(store.run),
     )
     return Worker(settings, parts)
 

@@ -23,6 +23,7 @@ __all__ = [
     "METRICS",
     "PARTITIONS",
     "PARTITIONS_PAUSED",
+    "PARTITIONS_STUCK",
     "ROWS_WAITING",
     "TRANSACTIONS",
     "TRANSACTION_FAILURES",
@@ -78,6 +79,12 @@ HELD_BACK: Final = Metric(
     meaning="1 while no attempt starts at a destination, by why.",
     labels=(*_HERE, "why"),
 )
+PARTITIONS_STUCK: Final = Metric(
+    name="waybill_delivery_partitions_stuck",
+    kind=Kind.GAUGE,
+    meaning="Partitions that could go on and do not, for no known reason.",
+    labels=_HERE,
+)
 DEAD_LETTERS: Final = Metric(
     name="waybill_intake_dead_letters_total",
     kind=Kind.COUNTER,
@@ -108,6 +115,7 @@ METRICS: Final = (
     PARTITIONS,
     PARTITIONS_PAUSED,
     HELD_BACK,
+    PARTITIONS_STUCK,
     DEAD_LETTERS,
     TRANSACTIONS,
     TRANSACTION_RECORDS,
@@ -128,10 +136,12 @@ class Meter:
         groups: Mapping[tuple[str, str], DestinationGroup],
         intakes: Mapping[str, Intake],
         committer: Committer | None,
+        stuck: Mapping[tuple[str, str], int],
     ) -> None:
         """Read every part once."""
         for here, group in groups.items():
             self._group(here, group)
+            self._collectors[PARTITIONS_STUCK.name].labels(*here).set(stuck.get(here, 0))
         for tenant, intake in intakes.items():
             for cause, count in intake.letters.items():
                 self._count(DEAD_LETTERS, (tenant, cause), count)

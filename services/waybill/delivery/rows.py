@@ -84,6 +84,8 @@ class Rows:
         self._published: list[tuple[str, int]] = []
         self._task: asyncio.Task[None] | None = None
         self._lanes: PartitionLanes | None = None
+        #: The database did not answer the last time.
+        self.is_failing = False
         self._log = get_logger("delivery")
 
     def begin(self, lanes: PartitionLanes) -> None:
@@ -131,12 +133,12 @@ class Rows:
             while not self._owner.gone and self._has_work():
                 try:
                     await self._round()
-                    failures = 0
+                    failures, self.is_failing = 0, False
                 except TransientError as error:
                     if failures == 0:
                         self._log.warning("rows.waiting", partition=self._owner.owned.partition, reason=str(error))
                     await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
-                    failures += 1
+                    failures, self.is_failing = failures + 1, True
         except FencedError:
             self._owner.refused()
         finally:

@@ -6,7 +6,7 @@ A slow aggregate occupies one sender, never the queue. How many there are follow
 import asyncio
 import heapq
 import itertools
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -27,9 +27,10 @@ SLOW_S: Final = 2.0
 
 
 class HasTarget(Protocol):
-    """Who knows where to send to now."""
+    """Who knows where to send to now, and what came of it."""
 
     target: Target
+    counts: Counter[str]
 
 
 class Senders:
@@ -49,6 +50,11 @@ class Senders:
         self._tasks: set[asyncio.Task[None]] = set()
         #: Senders that go on after what they do now.
         self._count = 0
+
+    @property
+    def ready(self) -> int:
+        """How many lanes wait for a sender."""
+        return len(self._ready)
 
     @property
     def inflight(self) -> int:

@@ -152,7 +152,7 @@ class Settler:
         """End a delivery that can never be sent: failed VALIDATION in its lane, and a dead letter."""
         now = self._desk.tools.clock.now()
         item.expires_at = item.expires_at or now
-        self._log.warning("delivery.unreadable", delivery_id=item.delivery_id, offset=item.offset, reason=item.poison)
+        self._desk.refused(item)
         self.end(lane, item, UNREADABLE, untried(now), None)
 
     def end(self, lane: Lane | None, item: Item, end: End, attempt: Try, verdict: Verdict | None) -> None:

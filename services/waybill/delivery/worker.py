@@ -15,6 +15,9 @@ from prometheus_client import CollectorRegistry
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
 from waybill.delivery import metrics
 from waybill.delivery.committer import Committer, Pace
+from waybill.delivery.controls.follow import ControlSource, NoControls
+from waybill.delivery.controls.traffic import MAX_IN_FLIGHT, Traffic
+from waybill.delivery.controls.watch import StuckWatch
 from waybill.delivery.core.lanes import Limits
 from waybill.delivery.core.records import Recorder, SchemaIds
 from waybill.delivery.decisions.feed import DecisionFeed, Decoder
@@ -58,6 +61,8 @@ class WorkerSettings:
     limits: Limits = field(default_factory=Limits)
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
+    #: Attempts in flight over all destinations.
+    max_in_flight: int = MAX_IN_FLIGHT
     #: The worker looks at due work this often, at the configuration every tenth time.
     tick_s: float = 0.05
 
@@ -74,6 +79,7 @@ class WorkerParts:
     clock: Clock
     failpoints: Failpoints = field(default_factory=Failpoints)
     clients: Clients = field(default_factory=Clients)
+    controls: ControlSource = field(default_factory=NoControls)
 
 
 class Worker:
@@ -86,6 +92,8 @@ class Worker:
         self.registry = CollectorRegistry()
         self._meter = metrics.Meter(self.registry)
         self._tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
+        self._traffic = Traffic(parts.controls, parts.clock, settings.slot, settings.max_in_flight)
+        self._watch = StuckWatch(parts.clock)
         self._restart_at: dict[Key, float] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._seen_version = -1
@@ -97,7 +105,7 @@ class Worker:
 
     def is_alive(self) -> Mapping[str, bool]:
         """Answer `/healthz`."""
-        return {"loop": self._broken is None}
+        return {"loop": self._broken is None, "moving": not self._watch.stuck}
 
     def is_ready(self) -> Mapping[str, bool]:
         """Answer `/readyz`: configured, connected, every group able to work."""
@@ -125,17 +133,21 @@ class Worker:
         self._feed = _feed(self._settings, self._parts, self._break)
         self._log.info("worker.started")
         try:
+            await self._traffic.start(stop)
             ticks = 0
             while not stop.is_set() and self._broken is None:
                 if ticks % 10 == 0:
                     self._follow(force=ticks % _KEYS_TICKS == 0)
-                    self._meter.measure(self.groups, self.intakes, self._committer)
+                    self._watch.look(self.groups, self._committer)
+                    self._traffic.follow(self.groups, self._parts.config.current())
+                    self._meter.measure(self.groups, self.intakes, self._committer, self._watch.stuck)
                 self._tick()
                 ticks += 1
                 await asyncio.sleep(self._settings.tick_s)
         finally:
             if self._broken is None:
                 await self._drain()
+                await self._traffic.stop()
             await self._feed.close()
             await self._committer.close()
             await self._parts.store.close()
@@ -208,6 +220,7 @@ class Worker:
             feed=self._feed,
         )
         group = self.groups[key] = DestinationGroup(target, self._committer, self._tools, settings)
+        self._traffic.join(key, group)
         group.start()
 
     def _retarget(self, group: DestinationGroup, destination: DestinationConfig, version: int) -> None:
@@ -257,13 +270,7 @@ class Worker:
                 continue
             if self._restart_at.get(key, 0.0) > self._parts.clock.monotonic():
                 continue
-            settings = IntakeSettings(
-                tenant=Tenant(tenant.name),
-                bootstrap=self._settings.bootstrap,
-                worker=self._settings.slot,
-                dead_letter_schema=self._parts.schema_ids.dead_letter,
-                clients=self._parts.clients,
-            )
+            settings = _intake_settings(tenant.name, self._settings, self._parts)
             intake = Intake(settings, self._committer, self._parts.config.current, self._parts.clock)
             self.intakes[tenant.name] = intake
             intake.start()
@@ -271,6 +278,7 @@ class Worker:
     # Time
 
     def _tick(self) -> None:
+        self._traffic.tick(self.groups)
         for group in self.groups.values():
             group.tick()
         for intake in self.intakes.values():
@@ -285,6 +293,16 @@ def _wanted(config: FabricConfig, settings: WorkerSettings) -> dict[Key, Destina
         for destination in tenant.destinations
         if settings.destination in {None, destination.name}
     }
+
+
+def _intake_settings(tenant: Tenant, settings: WorkerSettings, parts: WorkerParts) -> IntakeSettings:
+    return IntakeSettings(
+        tenant=tenant,
+        bootstrap=settings.bootstrap,
+        worker=settings.slot,
+        dead_letter_schema=parts.schema_ids.dead_letter,
+        clients=parts.clients,
+    )
 
 
 def _feed(settings: WorkerSettings, parts: WorkerParts, on_broken: Callable[[BaseException], None]) -> DecisionFeed:

@@ -51,6 +51,8 @@ class Fate(StrEnum):
     VANISHED = "vanished"
     #: Refused for good.
     REFUSED = "refused"
+    #: The destination says that it is gone.
+    GONE = "gone"
 
 
 class Word(StrEnum):
@@ -68,7 +70,7 @@ class Word(StrEnum):
     PAGE = "page"
 
 
-_BAD: Final = tuple(fate for fate in Fate if fate not in {Fate.GOOD, Fate.REFUSED})
+_BAD: Final = tuple(fate for fate in Fate if fate not in {Fate.GOOD, Fate.REFUSED, Fate.GONE})
 #: Those after which the listener has done it.
 _DONE: Final = frozenset({Fate.GOOD, Fate.SLOW, Fate.ERROR_AFTER, Fate.RESET_AFTER, Fate.LATE})
 #: Those in which a byte leaves.
@@ -147,6 +149,8 @@ class Listener:
             return Answer(200, RECEIPT, None)
         if fate is Fate.LIMITED:
             return Answer(429, _PROBLEM, "1")
+        if fate is Fate.GONE:
+            return Answer(410, _PROBLEM, None)
         return Answer(422 if fate is Fate.REFUSED else 503, _PROBLEM, None)
 
     def tell(self, query: dict[str, Any]) -> Answer | PostError:

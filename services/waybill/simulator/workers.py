@@ -10,6 +10,7 @@ from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettle
 from waybill.crypto.signing import Signer
 from waybill.delivery import Worker, WorkerParts, WorkerSettings
 from waybill.delivery.committer import Pace
+from waybill.delivery.controls.traffic import MAX_IN_FLIGHT
 from waybill.delivery.core.lanes import Limits
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.failpoints import Failpoints
@@ -24,7 +25,7 @@ from waybill.simulator.listener import Listener, SimHttp
 from waybill.simulator.loop import ProcessEnded
 from waybill.simulator.network import CALM, Network, Weather
 from waybill.simulator.process import SimClock, SimProcess, SimStrand
-from waybill.simulator.store import SimStore
+from waybill.simulator.store import SimControls, SimStore
 from waybill.simulator.trace import Trace
 
 __all__ = ["Setup", "Workers"]
@@ -47,6 +48,7 @@ class Setup:
     most: int = 10
     max_records: int = 4000
     concurrency: int = 8
+    max_in_flight: int = MAX_IN_FLIGHT
     hot_attempts: int = 1
     total_s: float = 3.0
     session_s: float = 1.5
@@ -66,6 +68,7 @@ class Surroundings(Protocol):
     trace: Trace
     database: Database
     network: Network
+    controls: SimControls
     listeners: dict[str, Listener]
     clocks: dict[str, SimClock]
     #: The configuration as processes see it.
@@ -101,6 +104,7 @@ class Workers:
             limits=Limits(max_records=setup.max_records, rest_s=0.1 if setup.seed % 2 else 5.0),
             pace=Pace(interval_s=0.1),
             drain_s=1.0,
+            max_in_flight=setup.max_in_flight,
             tick_s=0.15,
         )
         is_struck = any(key[0] == name for key in setup.strikes)
@@ -113,6 +117,7 @@ class Workers:
             clock=world.clocks[name],
             failpoints=Failpoints(self._striking(process) if is_struck else None),
             clients=self._clients(process),
+            controls=world.controls,
         )
         return Worker(settings, parts)
 

@@ -5,13 +5,23 @@ It owns no rules: what servers do is theirs, what workers do is the worker's, wh
 
 import uuid
 from dataclasses import replace
+from datetime import timedelta
 from random import Random
 from typing import Final
 
 from waybill.contracts.codec import DECISION, AvroWriter
 from waybill.contracts.decision import CANCELLABLE, Decision, DecisionKind, decision_id, write_decision
-from waybill.contracts.fabric import DestinationConfig, FabricConfig, RetryPolicy, StatusSource, TenantConfig, Timeouts
+from waybill.contracts.fabric import (
+    DestinationConfig,
+    FabricConfig,
+    FlowLimits,
+    RetryPolicy,
+    StatusSource,
+    TenantConfig,
+    Timeouts,
+)
 from waybill.contracts.names import delivery_group, intake_group
+from waybill.delivery.core.controls.standing import Standing
 from waybill.kernel.ids import Aggregate, DestinationName
 from waybill.simulator.broker import Broker, Committed
 from waybill.simulator.database import Database, Key
@@ -22,6 +32,7 @@ from waybill.simulator.listener import Fate, Listener
 from waybill.simulator.network import Network
 from waybill.simulator.orders import START, TENANT, Order, Orders, Relay
 from waybill.simulator.process import SimClock, SimProcess
+from waybill.simulator.store import SimControls
 from waybill.simulator.timeline import Timeline
 from waybill.simulator.trace import Trace
 from waybill.simulator.workers import Setup, Workers
@@ -43,6 +54,7 @@ class World:
         self.groups = Groups(self.timeline, self.rng, trace, setup.session_s)
         self.broker = Broker(self.timeline, trace, self.groups, setup.partitions)
         self.database = Database(self.timeline, trace)
+        self.controls = SimControls()
         self.orders = Orders()
         self.destinations: list[str] = []
         self.relay = Relay(self.broker, self.orders, self.destinations, self.rng, lambda: self.timeline.now)
@@ -147,6 +159,14 @@ class World:
         return decision.decision_id
 
     # Configuration
+
+    def control(
+        self, standing: Standing | None = None, *, limits: FlowLimits | None = None, destination: str = "crm"
+    ) -> None:
+        """Let people control a destination."""
+        self.trace("people", f"{destination}: {standing} {limits}")
+        now = START + timedelta(seconds=self.timeline.now)
+        self.controls.decide(TENANT, destination, now, standing=standing, limits=limits)
 
     def apply(self, *, seen_after_s: float = 0.0, newcomer: str | None = None) -> None:
         """Apply the next version, with one more destination or none; processes see it after a while."""

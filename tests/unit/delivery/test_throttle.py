@@ -1,5 +1,6 @@
 """A 429 holds back the whole destination and costs the delivery nothing."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -84,9 +85,11 @@ class Queue:
     def __init__(self) -> None:
         self.inflight = 0
         self.woken = 0
+        self.counts: Counter[str] = Counter()
         self.target: Any = self
         self.config: Any = self
         self.name, self.tenant, self.retry, self.concurrency = "crm", "acme", POLICY, 8
+        self.owner = "team-crm"
 
     def wake(self, most: int) -> None:
         self.woken = most
@@ -97,7 +100,7 @@ def test_nothing_starts_until_the_time_is_over_then_one_after_the_other() -> Non
     valve = Valve(queue, queue, clock)
     assert (valve.is_limited, valve.is_shut) == (False, False)
 
-    valve.told(judge_status(429, retry_after_s=3.0), 0)
+    valve.told(judge_status(429, retry_after_s=3.0), "subject/1")
     assert (valve.is_shut, valve.why) == (True, Kept.THROTTLED)
     clock.advance(timedelta(seconds=2.9))
     valve.tick()

@@ -55,13 +55,19 @@ class Held(StrEnum):
 class Limits:
     """How much one partition may hold in memory before it stops reading; reading resumes at half."""
 
-    __slots__ = ("max_bytes", "max_records", "rest_s")
+    __slots__ = ("is_closed", "max_bytes", "max_records", "rest_s")
 
     def __init__(self, max_records: int = 4000, max_bytes: int = 32 * 1024 * 1024, rest_s: float = 5.0) -> None:
         self.max_records = max_records
         self.max_bytes = max_bytes
         #: A head whose row is not due for longer is let go meanwhile: thousands may wait for hours.
         self.rest_s = rest_s
+        #: Nothing is read at all, whatever there is room for.
+        self.is_closed = False
+
+    def copy(self) -> "Limits":
+        """Return limits of its own for one destination."""
+        return Limits(self.max_records, self.max_bytes, self.rest_s)
 
 
 class Memory:
@@ -79,12 +85,14 @@ class Memory:
     @property
     def is_over(self) -> bool:
         """Whether reading must stop."""
-        return self.records >= self._limits.max_records or self.size >= self._limits.max_bytes
+        limits = self._limits
+        return limits.is_closed or self.records >= limits.max_records or self.size >= limits.max_bytes
 
     @property
     def has_room(self) -> bool:
         """Whether reading may resume."""
-        return self.records * 2 <= self._limits.max_records and self.size * 2 <= self._limits.max_bytes
+        limits = self._limits
+        return not limits.is_closed and self.records * 2 <= limits.max_records and self.size * 2 <= limits.max_bytes
 
     @property
     def may_feed(self) -> bool:

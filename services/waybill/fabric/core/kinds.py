@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from waybill.egress.core.addresses import read_network
 from waybill.kernel.ids import AGGREGATE_TYPE_PATTERN, NAME_PATTERN
-from waybill.kernel.units import format_duration, format_size, parse_duration, parse_size
+from waybill.kernel.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
 
 __all__ = [
     "AGGREGATE_TYPE",
@@ -19,6 +19,7 @@ __all__ = [
     "NAME",
     "NETWORK",
     "NUMBER",
+    "RATE",
     "SCHEMA",
     "SIZE",
     "Field",
@@ -162,6 +163,9 @@ DURATION: Final = Kind(
 )
 SIZE: Final = Kind(
     expected="a size, a whole number with a unit: 512B, 256KiB, 1MiB", read=parse_size, write=format_size
+)
+RATE: Final = Kind(
+    expected="a rate, a whole number by a unit of time: 50/s, 10/m, 600/h", read=parse_rate, write=format_rate
 )
 CAPABILITY: Final = matching(
     re.compile(r"^([A-Za-z][A-Za-z0-9_.-]*)?$"),

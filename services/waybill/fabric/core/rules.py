@@ -22,6 +22,7 @@ MAX_TOTAL_S: Final = 300.0
 MAX_CAP_S: Final = 86_400.0
 MAX_REPEATS: Final = 100
 MAX_SETTLE_S: Final = 86_400.0
+MAX_IN_FLIGHT: Final = 100_000
 
 RULES: Final[dict[str, str]] = {
     "yaml": "The file is one UTF-8 YAML document of at most 4 MiB, without aliases, tags and repeated keys.",
@@ -51,6 +52,7 @@ RULES: Final[dict[str, str]] = {
     "timeouts": "0 < connect, read <= total <= 5m.",
     "retry": "0 < base <= cap <= 1d, and 0 to 10 hot attempts.",
     "concurrency": "1 to 1000 attempts in flight.",
+    "limits": "A limit of attempts in flight is 1 to 100000.",
     "ttl": "A ttl is 1s to 29d, a day less than the commands topic keeps records.",
     "max-payload": "A payload limit is 1B to 512KiB; larger data travel as a reference.",
     "capability-version": "A capability version is 1 to 2147483647.",
@@ -240,8 +242,23 @@ def _concurrency(destination: Reading) -> Iterator[Problem]:
     yield from _between(destination, "concurrency", 1, 1000, "concurrency")
 
 
-_TENANT: Final = (_names, _reserved, _aggregate_owners, _route_destinations, _dedup_horizon, allow_networks, egress)
-_DESTINATION: Final = (_repeats, _not_done, url, tls, headers, _status_query, _timeouts, _retry, _concurrency)
+def _limits(owner: Reading) -> Iterator[Problem]:
+    limits: Reading | None = owner.found["limits"].value if "limits" in owner.found else None
+    if limits is not None:
+        yield from _between(limits, "in_flight", 1, MAX_IN_FLIGHT, "limits")
+
+
+_TENANT: Final = (
+    _names,
+    _limits,
+    _reserved,
+    _aggregate_owners,
+    _route_destinations,
+    _dedup_horizon,
+    allow_networks,
+    egress,
+)
+_DESTINATION: Final = (_repeats, _not_done, url, tls, headers, _status_query, _timeouts, _retry, _concurrency, _limits)
 
 #: What a pasted secret looks like; the problem names the place, never the text.
 _SECRETS: Final = re.compile(

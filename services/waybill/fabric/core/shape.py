@@ -11,6 +11,7 @@ from waybill.contracts.command import DataForm
 from waybill.contracts.fabric import (
     DestinationConfig,
     FabricConfig,
+    FlowLimits,
     HeaderConfig,
     OnUnsettled,
     OutboxConfig,
@@ -34,6 +35,7 @@ from waybill.fabric.core.kinds import (
     NAME,
     NETWORK,
     NUMBER,
+    RATE,
     SCHEMA,
     SIZE,
     Field,
@@ -211,6 +213,17 @@ OUTBOX: Final = Shape(
     ),
 )
 
+FLOW_LIMITS: Final = Shape(
+    noun="limits",
+    record=FlowLimits,
+    fields=(
+        Field(key="rate", attr="rate_per_s", kind=RATE, meaning="Attempts begun, over all workers."),
+        Field(
+            key="inFlight", attr="in_flight", kind=NUMBER, meaning="Attempts in flight, over all workers, 1 to 100000."
+        ),
+    ),
+)
+
 DESTINATION: Final = Shape(
     noun="destination",
     record=DestinationConfig,
@@ -286,7 +299,13 @@ DESTINATION: Final = Shape(
             key="concurrency",
             attr="concurrency",
             kind=NUMBER,
-            meaning="Attempts in flight over all aggregates, 1 to 1000.",
+            meaning="Attempts in flight over all aggregates in one worker process, 1 to 1000.",
+        ),
+        Field(
+            key="limits",
+            attr="limits",
+            kind=FLOW_LIMITS,
+            meaning="How fast it may be attempted; people may set others while it runs.",
         ),
         Field(
             key="hmacSecret",
@@ -356,6 +375,7 @@ TENANT: Final = Shape(
             kind=NUMBER,
             meaning="Of each of its topics, 1 to 100; fixed once applied.",
         ),
+        Field(key="limits", attr="limits", kind=FLOW_LIMITS, meaning="Of all its destinations together."),
         Field(
             key="allowNetworks",
             attr="allow_networks",
