@@ -1,4 +1,4 @@
-"""The control database: the worker's two tables, its statements as transactions, the locks they take.
+"""The control database: the worker's tables, its statements as transactions, the locks they take.
 
 A fenced statement takes what PostgreSQL takes if, and only if, its text says so: `FOR SHARE` locks the owner's row
 until the statement's transaction ends, and a new owner's bump waits for that; `epoch = %(epoch)s` makes the check. So
@@ -8,19 +8,19 @@ A new statement of the worker gets its line in `_READS`, `_WRITES` or beside `ta
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from uuid import UUID
 
-from waybill.contracts.states import TRANSITIONS, State
 from waybill.delivery import store as sql
 from waybill.delivery.asking import statements as asking
-from waybill.delivery.core.lanes import HALTING
 from waybill.delivery.decisions import statements as decisions
+from waybill.delivery.intents import statements as intents
 from waybill.delivery.resolutions import statements as resolutions
 from waybill.kernel.errors import TransientError
+from waybill.simulator.tables.rows import DecidedTables, Key, Row, Tables, Values
 from waybill.simulator.timeline import Timeline
 from waybill.simulator.trace import Trace
 
@@ -29,43 +29,7 @@ __all__ = ["Database", "Key", "Row", "Values"]
 #: As the worker's sessions ask for.
 _LOCK_S: Final = 5.0
 _IDLE_S: Final = 3.0
-
-Key = tuple[str, str, int]
-Row = dict[str, Any]
-Values = Mapping[str, Any]
 Answer = Callable[[Any], None]
-_IMAGE: Final = tuple(column.name for column in fields(sql.RowImage))
-_TELLING: Final = tuple(column.name for column in fields(resolutions.ResolutionRow))
-#: A gap resolution that nobody heard yet.
-_NEW: Final[Row] = {
-    **dict.fromkeys((*(column.name for column in fields(sql.RowImage)), "created_at")),
-    "state": State.QUEUED.value,
-    "version": 0,
-    "attempt": 0,
-    "throttled": 0,
-    "blocks": True,
-    "sent": False,
-    "may_have_acted": False,
-    "kind": "resolution",
-}
-_MOVE: Final = tuple(column.name for column in fields(sql.RowMove))
-_ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
-
-
-class Observer(Protocol):
-    """Who sees what is written."""
-
-    def taken(self, key: Key, epoch: UUID, owner: str) -> None:
-        """A partition got a new owner."""
-        ...
-
-    def written(self, key: Key, epoch: UUID, newest: UUID | None) -> None:
-        """Rows were written under an epoch."""
-        ...
-
-    def broken(self, law: str, what: str) -> None:
-        """Something happened that must not."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -76,255 +40,6 @@ class _Owner:
     shared: int = 0
     is_bumping: bool = False
     waiting: deque[Callable[[], None]] = field(default_factory=deque)
-
-
-class Tables:
-    """The rows, and what statements do to them."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self.rows: dict[str, Row] = {}
-        self.observer: Observer | None = None
-
-    def rows_of(self, destination: str) -> list[Row]:
-        """Return a destination's rows, oldest first."""
-        return [row for row in self.rows.values() if row["destination"] == destination]
-
-    def find(self, destination: str, delivery_id: str) -> Row | None:
-        """Return the row of a delivery."""
-        return self.rows.get(f"{destination}/{delivery_id}")
-
-    def insert(self, values: Values) -> list[str]:
-        """Write rows that are not there."""
-        written = []
-        for row in _rows(values, _IMAGE):
-            row["partition"], row["destination"] = values["partition"], values["destination"]
-            row["updated_at"], row["kind"] = values["now"], "delivery"
-            name = f"{row['destination']}/{row['delivery_id']}"
-            if name not in self.rows:
-                self.rows[name] = row
-                written.append(row["delivery_id"])
-                self._trace("database", f"row {_told(row)}")
-        return written
-
-    def move(self, values: Values) -> list[str]:
-        """Move rows, each from the version before."""
-        written = []
-        for move in _rows(values, _MOVE):
-            row = self.find(values["destination"], move["delivery_id"])
-            if row is None or row["version"] != move["version"] - 1:
-                continue
-            if (State(row["state"]), State(move["state"])) not in _ALLOWED and self.observer is not None:
-                self.observer.broken("I8", f"no move from {row['state']} to {move['state']}")
-            row.update(move, updated_at=values["now"])
-            written.append(move["delivery_id"])
-            self._trace("database", f"moved {_told(row)}")
-        return written
-
-    def resolve(self, values: Values) -> list[str]:
-        """Put gap resolutions in the places of rows that ended and block."""
-        ended = [self.find(values["destination"], ended_id) for ended_id in values["ended_id"]]
-        blocking = {row["delivery_id"] for row in ended if row and row["blocks"] and row["state"] in HALTING}
-        for row in ended:
-            if row is not None and row["delivery_id"] in blocking:
-                row.update(blocks=False, updated_at=values["now"])
-        return self._tell(values, blocking)
-
-    def retell(self, values: Values) -> list[str]:
-        """Write one more gap resolution."""
-        return self._tell(values, set(values["ended_id"]))
-
-    def _tell(self, values: Values, about: set[str]) -> list[str]:
-        written = []
-        for told in _rows(values, _TELLING):
-            name = f"{values['destination']}/{told['resolution_id']}"
-            if told.pop("ended_id") in about and name not in self.rows:
-                told["delivery_id"] = told.pop("resolution_id")
-                place = {"destination": values["destination"], "partition": values["partition"]}
-                self.rows[name] = {**_NEW, **told, **place, "updated_at": values["now"]}
-                written.append(told["delivery_id"])
-                self._trace("database", f"resolution {_told(self.rows[name])}")
-        return written
-
-    def told(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return what ended in a range of sequences and blocks no longer."""
-        rows = [
-            row
-            for row in self._own(values)
-            if row["aggregate"] == values["aggregate"]
-            and values["first"] <= row["sequence"] < values["before"]
-            and row["kind"] == "delivery"
-            and not row["blocks"]
-            and row["state"] in HALTING
-        ]
-        rows.sort(key=lambda row: row["sequence"])
-        return [_pick(row, sql.Feed) for row in rows[: values["limit"]]]
-
-    def published(self, values: Values) -> list[str]:
-        """Note what is published."""
-        written = []
-        for delivery_id, version in zip(values["delivery_id"], values["version"], strict=True):
-            row = self.find(values["destination"], delivery_id)
-            if row is not None and row["version"] == version:
-                row.update(pending_outcome=None, pending_state=None, pending_dead_letter=None)
-                written.append(delivery_id)
-        return written
-
-    # Reads
-
-    def _own(self, values: Values) -> list[Row]:
-        return [row for row in self.rows_of(values["destination"]) if row["partition"] == values["partition"]]
-
-    def found(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return rows by id."""
-        wanted = set(values["delivery_id"])
-        return [_pick(row, sql.Found) for row in self.rows_of(values["destination"]) if row["delivery_id"] in wanted]
-
-    def known(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return the ids of a partition's rows."""
-        return [(UUID(row["delivery_id"]),) for row in self._own(values)]
-
-    def lanes(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return aggregates with blocking rows, how many, and when the first is due."""
-        lanes: dict[str, list[Row]] = {}
-        for row in self._own(values):
-            if row["blocks"]:
-                lanes.setdefault(row["aggregate"], []).append(row)
-        firsts = {
-            name: min(rows, key=lambda row: (row["sequence"], row["record_offset"])) for name, rows in lanes.items()
-        }
-        return [(name, len(rows), firsts[name]["next_due"]) for name, rows in lanes.items()]
-
-    def unpublished(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return what is decided and perhaps not said."""
-        left = [row for row in self._own(values) if row["pending_outcome"] is not None]
-        left.sort(key=lambda row: (row["updated_at"], row["sequence"]))
-        names = ("delivery_id", "version", "aggregate", "pending_outcome", "pending_state", "pending_dead_letter")
-        return [tuple(row[name] for name in names) for row in left[: values["limit"]]]
-
-    def feed(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return the next blocking rows of some aggregates."""
-        found: list[tuple[Any, ...]] = []
-        for aggregate in sorted(values["aggregates"]):
-            rows = [row for row in self._own(values) if row["blocks"] and row["aggregate"] == aggregate]
-            rows.sort(key=lambda row: (row["sequence"], row["record_offset"]))
-            found.extend(_pick(row, sql.Feed) for row in rows[: values["limit"]])
-        return found
-
-    def due(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return ambiguous heads that are to be asked about."""
-        heads: dict[str, Row] = {}
-        for row in sorted(self._own(values), key=lambda row: (row["sequence"], row["record_offset"])):
-            if row["blocks"]:
-                heads.setdefault(row["aggregate"], row)
-        rows = [
-            row
-            for row in heads.values()
-            if row["state"] == State.AMBIGUOUS
-            and row["pending_outcome"] is None
-            and row["updated_at"] <= values["since"]
-            and (row["next_due"] is None or row["next_due"] <= values["now"])
-        ]
-        rows.sort(key=lambda row: (row["next_due"] is not None, row["next_due"] or values["now"]))
-        return [(*_pick(row, sql.Feed), row["updated_at"]) for row in rows[: values["limit"]]]
-
-    def note(self, values: Values) -> list[str]:
-        """Keep what was answered about an ambiguous row, and when to ask again."""
-        row = self.find(values["destination"], values["delivery_id"])
-        if row is None or row["version"] != values["version"] or row["state"] != State.AMBIGUOUS:
-            return []
-        row.update(next_due=values["due"], asked=values["asked"].obj)
-        self._trace("database", f"asked {_told(row)}: {row['asked']['said']}")
-        return [row["delivery_id"]]
-
-    def overdue(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return what expired where it stands."""
-        rows = [
-            row
-            for row in self._own(values)
-            if row["blocks"]
-            and row["state"] in {State.QUEUED, State.RETRYING}
-            and row["expires_at"] <= values["now"]
-            and row["aggregate"] in values["aggregates"]
-        ]
-        rows.sort(key=lambda row: row["expires_at"])
-        return [_pick(row, sql.Feed) for row in rows[: values["limit"]]]
-
-
-class DecidedTables(Tables):
-    """The rows and what people decided about them."""
-
-    def __init__(self, trace: Trace) -> None:
-        super().__init__(trace)
-        self.decisions: dict[str, Row] = {}
-
-    def verdict(self, values: Values) -> list[str]:
-        """Write what became of a decision, unless that is written."""
-        name = f"{values['destination']}/{values['decision_id']}"
-        known = self.decisions.get(name)
-        if known is not None and known["verdict"] not in {"open", "early"}:
-            return []
-        self.decisions[name] = {**values, "delivery_id": values["about"], "version": values["made_on"]}
-        self._trace("database", f"decision {values['kind']} is {values['verdict']} {values['why'] or ''}")
-        return [values["decision_id"]]
-
-    def carry_out(self, values: Values) -> list[str]:
-        """Move a row as it was decided, and write the verdict."""
-        row = self.find(values["destination"], values["delivery_id"])
-        if row is None or row["version"] != values["version"] - 1 or row["pending_outcome"] is not None:
-            return []
-        if (State(row["state"]), State(values["state"])) not in _ALLOWED and self.observer is not None:
-            self.observer.broken("I8", f"no move from {row['state']} to {values['state']}")
-        names = ("state", "version", "error_code", "detail", "pending_outcome", "pending_state")
-        row.update({name: values[name] for name in names}, next_due=None, blocks=True, updated_at=values["now"])
-        self._trace("database", f"decided {_told(row)}")
-        return self.verdict(values)
-
-    def unblock(self, values: Values) -> list[str]:
-        """Let a lane go on behind a resolution, and write the verdict."""
-        row = self.find(values["destination"], values["delivery_id"])
-        if row is None or row["kind"] != "resolution" or not row["blocks"]:
-            return []
-        row.update(blocks=False, updated_at=values["now"])
-        return self.verdict(values)
-
-    def judged(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return what became of a decision."""
-        known = self.decisions.get(f"{values['destination']}/{values['decision_id']}")
-        return [] if known is None else [(known["verdict"],)]
-
-    def early(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return decisions about what has not come."""
-        names = ("aggregate", "kind", "delivery_id", "sequence", "version", "states", "decided_by", "reason")
-        return [
-            (UUID(known["decision_id"]), *(_identity(name, known[name]) for name in names), known["decided_at"])
-            for known in self.decisions.values()
-            if known["destination"] == values["destination"]
-            and known["partition"] == values["partition"]
-            and known["verdict"] == "early"
-        ]
-
-    def standing(self, values: Values) -> list[tuple[Any, ...]]:
-        """Return the row a decision is about."""
-        rows = [
-            row
-            for row in self._own(values)
-            if row["aggregate"] == values["aggregate"]
-            and (
-                row["delivery_id"] == values["about"]
-                or (values["about"] is None and row["sequence"] == values["sequence"] and row["kind"] == "delivery")
-            )
-        ]
-        return [(*_pick(row, sql.Feed), row["blocks"], row["pending_outcome"] is not None) for row in rows]
-
-    def behind(self, values: Values) -> list[tuple[Any, ...]]:
-        """Count what waits behind a number."""
-        rows = [row for row in self._own(values) if row["aggregate"] == values["aggregate"] and row["blocks"]]
-        return [(sum(row["sequence"] > values["sequence"] and row["kind"] == "delivery" for row in rows),)]
-
-    def blocking(self, values: Values) -> list[tuple[Any, ...]]:
-        """Count the rows that hold a lane."""
-        return [(sum(row["blocks"] and row["aggregate"] == values["aggregate"] for row in self._own(values)),)]
 
 
 class Database(DecidedTables):
@@ -427,10 +142,11 @@ class Database(DecidedTables):
         owner.shared += locks
 
         def commit() -> None:
-            written = _WRITES[query](self, values) if found else []
+            write, tell = _WRITES[query]
+            written = write(self, values) if found else []
             if written and self.observer is not None:
                 self.observer.written(key, values["epoch"], owner.epoch)
-            answer([(int(found), _ANSWERS.get(query, _ids)(written))])
+            answer(tell(found, written))
             if locks:
                 self._let_go(owner)
 
@@ -451,41 +167,41 @@ _READS: Final[dict[str, Callable[[DecidedTables, Values], list[tuple[Any, ...]]]
     decisions.STANDING: DecidedTables.standing,
     decisions.BEHIND: DecidedTables.behind,
     decisions.BLOCKING: DecidedTables.blocking,
+    intents.LOOK: lambda tables, values: tables.intents.look(values),
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
-_WRITES: Final[dict[str, Callable[[DecidedTables, Values], list[str]]]] = {
-    sql.INSERT: Tables.insert,
-    sql.MOVE: Tables.move,
-    sql.PUBLISHED: Tables.published,
-    asking.NOTE: Tables.note,
-    resolutions.RESOLVE: Tables.resolve,
-    resolutions.RETELL: Tables.retell,
-    decisions.RECORD: DecidedTables.verdict,
-    decisions.CARRY_OUT: DecidedTables.carry_out,
-    decisions.UNBLOCK: DecidedTables.unblock,
+
+
+def _ids(found: bool, written: list[Any]) -> list[tuple[Any, ...]]:
+    return [(int(found), written or None)]
+
+
+def _count(found: bool, written: list[Any]) -> list[tuple[Any, ...]]:
+    return [(int(found), len(written))]
+
+
+def _opened(found: bool, written: list[Any]) -> list[tuple[Any, ...]]:
+    return [(int(found), *row) for row in written] or [(int(found), None, None, None)]
+
+
+def _nothing(found: bool, written: list[Any]) -> list[tuple[Any, ...]]:
+    return []
+
+
+#: What a statement writes, and how it tells.
+_WRITES: Final[
+    dict[str, tuple[Callable[[DecidedTables, Values], list[Any]], Callable[[bool, list[Any]], list[tuple[Any, ...]]]]]
+] = {
+    sql.INSERT: (Tables.insert, _ids),
+    sql.MOVE: (Tables.move, _ids),
+    sql.PUBLISHED: (Tables.published, _ids),
+    asking.NOTE: (Tables.note, _count),
+    resolutions.RESOLVE: (Tables.resolve, _ids),
+    resolutions.RETELL: (Tables.retell, _ids),
+    decisions.RECORD: (DecidedTables.verdict, _ids),
+    decisions.CARRY_OUT: (DecidedTables.carry_out, _ids),
+    decisions.UNBLOCK: (DecidedTables.unblock, _ids),
+    intents.BEGIN: (lambda tables, values: tables.intents.begin(values), _opened),
+    intents.AGAIN: (lambda tables, values: tables.intents.again(values), _opened),
+    intents.ANSWER: (lambda tables, values: tables.intents.answer(values), _nothing),
 }
-
-
-def _ids(written: list[str]) -> list[str] | None:
-    return written or None
-
-
-#: How a statement tells what it wrote, where that is not by ids.
-_ANSWERS: Final[dict[str, Callable[[list[str]], object]]] = {asking.NOTE: len}
-
-
-def _rows(values: Values, names: tuple[str, ...]) -> list[Row]:
-    """Turn columns into rows."""
-    return [dict(zip(names, row, strict=True)) for row in zip(*(values[name] for name in names), strict=True)]
-
-
-def _pick(row: Row, kind: Any) -> tuple[Any, ...]:
-    return tuple(row[name] for name in kind._fields)
-
-
-def _identity(name: str, value: Any) -> Any:
-    return UUID(value) if name == "delivery_id" and value is not None else value
-
-
-def _told(row: Row) -> str:
-    return f"{row['destination']} {row['aggregate']}#{row['sequence']} {row['state']} v{row['version']}"

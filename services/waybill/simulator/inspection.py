@@ -8,7 +8,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from waybill.contracts.fabric import OnUnsettled
+from waybill.contracts.fabric import OnUnsettled, Profile
 from waybill.contracts.names import delivery_group, intake_group
 from waybill.contracts.states import State
 from waybill.delivery.actor import PartitionActor
@@ -69,6 +69,8 @@ def _left(world: World) -> Iterator[str]:
     yield from _behind(world)
     for destination in world.destinations:
         yield from _open(destination, world.database.rows_of(destination), world.setup)
+        if world.setup.settle_after_s is not None:
+            yield from _in_doubt(world, destination)
 
 
 def _behind(world: World) -> Iterator[str]:
@@ -102,3 +104,19 @@ def _open(destination: str, rows: Sequence[Row], setup: Setup) -> Iterator[str]:
             yield f"{told} was moved to {row['state']} and Kafka does not know"
         elif row["blocks"] and row["sequence"] < halted.get(row["aggregate"], 1 << 31):
             yield f"{told} is {row['state']} and nobody works on it"
+
+
+def _in_doubt(world: World, destination: str) -> Iterator[str]:
+    """Yield what a status query settles and nobody asked about."""
+    heads: dict[str, Row] = {}
+    for row in sorted(world.database.rows_of(destination), key=lambda row: (row["sequence"], row["record_offset"])):
+        if row["blocks"]:
+            heads.setdefault(row["aggregate"], row)
+    for row in heads.values():
+        told = f"{destination} {row['aggregate']}#{row['sequence']} is ambiguous"
+        if row["state"] != State.AMBIGUOUS:
+            continue
+        if (destination, row["delivery_id"]) in world.laws.effects:
+            yield f"{told} although it was done"
+        elif world.setup.profile is Profile.NON_IDEMPOTENT and row["expires_at"] > world.wall_clock():
+            yield f"{told} although it was not done"

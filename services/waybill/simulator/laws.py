@@ -24,8 +24,10 @@ from uuid import UUID
 from waybill.contracts.codec import DEAD_LETTER, OUTCOME, TASK_STATE, AvroReader, schema_text
 from waybill.contracts.envelope import GapResolution, Resolution
 from waybill.contracts.envelope_reader import parse
+from waybill.contracts.fabric import Profile, RepeatBound
 from waybill.contracts.names import dead_letters_topic, outcomes_topic, state_topic
 from waybill.contracts.states import TRANSITIONS, State
+from waybill.contracts.status_query import Said
 from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
 from waybill.delivery.gate import LEASE_S
 from waybill.kernel.ids import Tenant
@@ -35,7 +37,7 @@ from waybill.simulator.groups import Membership
 from waybill.simulator.orders import Order, Orders
 from waybill.simulator.trace import Trace
 
-__all__ = ["SCHEMAS", "Laws", "Violation"]
+__all__ = ["BOUND", "NOT_DONE", "SCHEMAS", "Laws", "Violation"]
 
 #: Registry ids of the records, as workers write them.
 SCHEMAS: Final = {1: OUTCOME, 2: TASK_STATE, 3: DEAD_LETTER}
@@ -45,6 +47,15 @@ _OPEN: Final = frozenset({"queued", "retrying", "ambiguous"})
 #: How a delivery ends that never had a row.
 _FIRST: Final = (1, "queued", "acknowledged")
 Delivery = tuple[str, str]
+_DONE: Final = 200
+#: Refused before it was looked at: nothing is to be remembered.
+_UNSEEN: Final = 429
+#: What a `bounded_deduplication` destination of a run remembers.
+BOUND: Final = RepeatBound(max_attempts=3, max_age_s=6.0)
+#: Statuses by which a `non_idempotent` one says that it did nothing.
+NOT_DONE: Final = frozenset({429, 503})
+#: From a worker's last look at the age of a delivery to the first byte.
+_LATE_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,11 @@ class _Attempts:
     is_resolved: bool = False
     is_heard: bool = False
     is_over: bool = False
+    #: Those of which a byte left, and when the first of them began.
+    sends: int = 0
+    first_at: float = 0.0
+    #: Those that may have acted, by all that workers got to see.
+    doubts: int = 0
 
 
 @dataclass(slots=True)
@@ -98,6 +114,10 @@ class AttemptLaws:
         self.violations: list[Violation] = []
         self.now: Callable[[], float] = lambda: 0.0
         self.attempts = 0
+        #: What each destination can bear.
+        self.profiles: dict[str, Profile] = {}
+        #: How far wall clocks were apart at most.
+        self.skew_s = 0.0
         self.effects: dict[Delivery, None] = {}
         self._tenant, self._orders, self._trace = tenant, orders, trace
         self._attempts: dict[Delivery, _Attempts] = defaultdict(_Attempts)
@@ -129,6 +149,8 @@ class AttemptLaws:
         if seen.is_over:
             self.broken("I3", f"{order.told(destination)} is attempted after its listener was told that it never comes")
         seen.body = body
+        if not is_telling:  # every listener bears hearing of an end again
+            self._check_repeat(destination, order, seen)
         self._check_owner(process, destination, order)
         self._check_inflight(process, destination, order)
         for earlier in self._orders.before(destination, order):
@@ -157,6 +179,18 @@ class AttemptLaws:
         for entry in self._tellings[destination, resolution_id].entries:
             yield self._attempts[destination, str(entry.delivery_id)]
 
+    def _check_repeat(self, destination: str, order: Order, seen: _Attempts) -> None:
+        """Check I7: what a destination cannot bear is not sent again."""
+        profile = self.profiles.get(destination, Profile.DURABLE_IDEMPOTENT)
+        if profile is Profile.NON_IDEMPOTENT and seen.doubts:
+            self.broken("I7", f"{order.told(destination)} is attempted although it may have been done")
+        if profile is not Profile.BOUNDED_DEDUPLICATION or not seen.sends:
+            return
+        if seen.sends >= BOUND.max_attempts:
+            self.broken("I7", f"{order.told(destination)} is attempted more often than it is remembered")
+        if self.now() - seen.first_at > BOUND.max_age_s + self.skew_s + _LATE_S:
+            self.broken("I7", f"{order.told(destination)} is attempted after it is remembered")
+
     def _check_owner(self, process: str, destination: str, order: Order) -> None:
         owners = self._owners[self._tenant, destination, order.partition]
         number = owners.by_process.get(process, 0)
@@ -182,8 +216,9 @@ class AttemptLaws:
         """Whether the relay offered it more than once."""
         return (destination, delivery_id) in self._orders.repeated
 
-    def attempt_ended(self, process: str, destination: str, delivery_id: str, *, is_good: bool) -> None:
+    def attempt_ended(self, process: str, destination: str, delivery_id: str, status: int | None) -> None:
         """Note what a worker got to see."""
+        is_good = status == _DONE
         order = self._orders.delivery(destination, delivery_id)
         if (destination, delivery_id) in self._tellings:
             self._inflight[destination, self._tellings[destination, delivery_id].aggregate].pop(process, None)
@@ -191,29 +226,43 @@ class AttemptLaws:
                 listed.is_resolved |= is_good
         elif order is not None:
             self._inflight[destination, order.aggregate].pop(process, None)
-            self._attempts[destination, delivery_id].is_acknowledged |= is_good
+            seen = self._attempts[destination, delivery_id]
+            seen.is_acknowledged |= is_good
+            seen.doubts -= status in NOT_DONE
+            seen.sends -= status == _UNSEEN
             self._trace(
                 process, f"{'acknowledged' if is_good else 'no answer or a refusal:'} {order.told(destination)}"
             )
 
-    def proved(self, destination: str, delivery_id: str) -> None:
-        """Note that a status query was answered by proof."""
-        self._attempts[destination, delivery_id].is_acknowledged = True
+    def told(self, destination: str, delivery_id: str, said: Said) -> None:
+        """Note what a status query was answered with."""
+        seen = self._attempts[destination, delivery_id]
+        seen.is_acknowledged |= said is Said.DONE
+        if said is Said.NOT_DONE:
+            seen.doubts = 0
 
     def byte_left(self, destination: str, delivery_id: str) -> None:
-        """Note for I12."""
-        self._attempts[destination, delivery_id].was_sent = True
+        """Note for I7 and I12."""
+        seen = self._attempts[destination, delivery_id]
+        if not seen.sends:
+            seen.first_at = self.now()
+        seen.was_sent = True
+        seen.sends += 1
+        seen.doubts += 1
 
     def effect(self, destination: str, delivery_id: str) -> None:
-        """Check the order of effects: what a listener that checks nothing gets to see."""
+        """Check the order of effects, and that there is one: what a listener that checks nothing gets to see."""
         if (destination, delivery_id) in self._tellings:
             for listed in self._told_of(destination, delivery_id):
                 listed.is_heard = True
             return
+        is_second = (destination, delivery_id) in self.effects
         self.effects[destination, delivery_id] = None
         order = self._orders.delivery(destination, delivery_id)
         if order is None:
             return
+        if is_second:
+            self.broken("I7", f"{order.told(destination)} took effect twice")
         self._trace(destination, f"did {order.told(destination)}")
         for earlier in self._orders.before(destination, order):
             before = (destination, earlier.delivery_id(destination))

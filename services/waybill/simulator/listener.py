@@ -1,12 +1,13 @@
-"""A destination's listener as `durable_idempotent` asks for, and the client that posts to it.
+"""A destination's listener as its profile says, and the client that posts to it.
 
-It keeps every delivery's effect for ever and answers a repeat from its store. Everything else about it is bad luck on
+It answers a repeat from its store for ever, for as long as it declares, or never. Everything else about it is bad luck on
 purpose: connections that are refused or reset before or after the effect, answers that never come, requests that
 arrive when their sender has given up or is dead, refusals of every kind.
 """
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -88,12 +89,12 @@ class Observer(Protocol):
         """Whether the relay offered it more than once: what was done is then answered, see `schedule`."""
         ...
 
-    def attempt_ended(self, process: str, destination: str, delivery_id: str, *, is_good: bool) -> None:
-        """The client gave the worker an answer, or a failure."""
+    def attempt_ended(self, process: str, destination: str, delivery_id: str, status: int | None) -> None:
+        """The client gave the worker an answer, or a failure: None."""
         ...
 
-    def proved(self, destination: str, delivery_id: str) -> None:
-        """A worker was told that it is done when it asked."""
+    def told(self, destination: str, delivery_id: str, said: Said) -> None:
+        """A worker got an answer to what it asked, as it is."""
         ...
 
     def byte_left(self, destination: str, delivery_id: str) -> None:
@@ -101,7 +102,7 @@ class Observer(Protocol):
         ...
 
     def effect(self, destination: str, delivery_id: str) -> None:
-        """The listener did it, for the first time."""
+        """The listener did it, as if for the first time."""
         ...
 
 
@@ -112,8 +113,10 @@ class Listener:
     destination: str
     observer: Observer
     network: Network
-    #: Deliveries done, in order.
-    effects: dict[str, None] = field(default_factory=dict)
+    #: How long it remembers a delivery, from its first arrival; 0 is not at all.
+    memory_s: float = math.inf
+    #: Deliveries done, in order, and when first.
+    effects: dict[str, float] = field(default_factory=dict)
     #: Fates to come, by delivery, before chance decides.
     script: dict[str, list[Fate]] = field(default_factory=dict)
     #: What becomes of questions to come, by delivery; then they are answered as it is.
@@ -135,11 +138,11 @@ class Listener:
             return Fate.REFUSED
         return Fate.GOOD
 
-    def serve(self, delivery_id: str, fate: Fate) -> Answer | PostError:
-        """Do what a request asks for, once, and say what its sender gets to see."""
-        is_known = delivery_id in self.effects
+    def serve(self, delivery_id: str, fate: Fate, now: float) -> Answer | PostError:
+        """Do what a request asks for, once as far as it remembers, and say what its sender gets to see."""
+        is_known = delivery_id in self.effects and now - self.effects[delivery_id] < self.memory_s
         if fate in _DONE and not is_known:
-            self.effects[delivery_id] = None
+            self.effects.setdefault(delivery_id, now)
             self.observer.effect(self.destination, delivery_id)
         if fate in {Fate.RESET_BEFORE, Fate.RESET_AFTER}:
             return PostError(PostFailure.READ)
@@ -193,15 +196,15 @@ class SimHttp:
         delivery_id = dict(headers)[ID_HEADER]
         observer, destination, who = listener.observer, listener.destination, process.who
         observer.attempt_began(who, destination, delivery_id, body)
-        is_good = False
+        status: int | None = None
         try:
             await process.checkpoint()
             answer = await self._send(listener, delivery_id)
-            is_good = answer.status == 200
+            status = answer.status
             return answer
         finally:
             if process.who == who and not process.loop.is_dead:
-                observer.attempt_ended(who, destination, delivery_id, is_good=is_good)
+                observer.attempt_ended(who, destination, delivery_id, status)
 
     async def _ask(self, listener: Listener, body: bytes) -> Answer:
         rng = listener.network.rng
@@ -212,8 +215,8 @@ class SimHttp:
             answer(listener.tell(query))
 
         found: Answer = await self._process.request(serve, rng.random() * 0.02, rng.random() * 0.02)
-        if found.status == 200 and json.loads(found.body)["status"] == Said.DONE:
-            listener.observer.proved(listener.destination, query["data"]["delivery_id"])
+        if found.status == 200 and (document := json.loads(found.body))["query_id"] == query["id"]:
+            listener.observer.told(listener.destination, query["data"]["delivery_id"], Said(document["status"]))
         return found
 
     async def _send(self, listener: Listener, delivery_id: str) -> Answer:
@@ -230,7 +233,7 @@ class SimHttp:
 
         def serve(answer: Callable[[Any], None]) -> None:
             if fate is not Fate.VANISHED:
-                answer(listener.serve(delivery_id, fate))
+                answer(listener.serve(delivery_id, fate, self._process.timeline.now))
 
         try:
             answer: Answer = await asyncio.wait_for(

@@ -231,6 +231,8 @@ def _apply(world: World, fault: Fault) -> None:
 def _clock(world: World, fault: Fault) -> None:
     clock = world.clocks[_name(world, fault)]
     clock.ahead += timedelta(seconds=fault.seconds)
+    ahead = [each.ahead.total_seconds() for each in world.clocks.values()]
+    world.laws.skew_s += max(*ahead, 0.0) - min(*ahead, 0.0)
 
 
 _FAULTS: Final[dict[FaultKind, Callable[[World, Fault], None]]] = {

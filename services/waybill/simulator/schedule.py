@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from waybill.contracts.decision import DecisionKind
-from waybill.contracts.fabric import OnUnsettled
+from waybill.contracts.fabric import OnUnsettled, Profile
 from waybill.delivery.failpoints import STEPS
 from waybill.simulator.network import CALM, Weather
 from waybill.simulator.workers import Setup
@@ -65,6 +65,11 @@ class CommandKind(StrEnum):
     REPEAT = "repeat"
     #: Somebody's transaction hides what follows for a while.
     HIDDEN = "hidden"
+
+
+#: After the last possible byte a request is at most this long on its way: a listener's "not done" is then final.
+SETTLE_S: Final = 20.0
+_PROFILES: Final = (Profile.DURABLE_IDEMPOTENT, Profile.DURABLE_IDEMPOTENT, *Profile)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,7 @@ def draw(seed: int) -> Schedule:
     faults = _faults(rng, chaos_s)
     strikes = _strikes(rng, workers)
     repeats = rng.random() < 0.3
+    bears = Random(f"profile/{seed}")  # noqa: S311 - dice, no secrets
     setup = Setup(
         seed=seed,
         workers=workers,
@@ -137,6 +143,8 @@ def draw(seed: int) -> Schedule:
         weather=_weather(rng),
         strikes=strikes,
         on_unsettled=Random(f"unsettled/{seed}").choice(tuple(OnUnsettled)),  # noqa: S311 - dice, no secrets
+        profile=bears.choice(_PROFILES),
+        settle_after_s=bears.choice((None, SETTLE_S)),
     )
     commands = _commands(rng, chaos_s, repeats=repeats, short=not repeats)
     replacing = Random(f"replacing/{seed}")  # noqa: S311 - dice, no secrets

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, cast
 
 from waybill.contracts.codec import DECISION, AvroReader, schema_text
 from waybill.contracts.decision import read_decision
-from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
+from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled, Profile
 from waybill.crypto.signing import Signer
 from waybill.delivery import Worker, WorkerParts, WorkerSettings
 from waybill.delivery.committer import Pace
@@ -56,6 +56,8 @@ class Setup:
     settle_after_s: float | None = None
     #: What aggregates do behind a delivery that ended without acknowledgement.
     on_unsettled: OnUnsettled = OnUnsettled.HALT
+    #: What its destinations can bear.
+    profile: Profile = Profile.DURABLE_IDEMPOTENT
     weather: Weather = CALM
     #: (Process, step, passage) → what strikes it there: seconds frozen, None to be killed, or whatever a test does.
     strikes: Mapping[tuple[str, str, int], float | Callable[[], None] | None] = field(default_factory=dict)

@@ -3,9 +3,10 @@
 It owns no rules: what servers do is theirs, what workers do is the worker's, what must hold is the laws'.
 """
 
+import math
 import uuid
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
@@ -15,6 +16,7 @@ from waybill.contracts.fabric import (
     DestinationConfig,
     FabricConfig,
     FlowLimits,
+    Profile,
     RetryPolicy,
     StatusSource,
     TenantConfig,
@@ -27,7 +29,7 @@ from waybill.simulator.broker import Broker, Committed
 from waybill.simulator.database import Database, Key
 from waybill.simulator.groups import Groups, Membership
 from waybill.simulator.kafka_clients import Wire
-from waybill.simulator.laws import Laws
+from waybill.simulator.laws import BOUND, NOT_DONE, Laws
 from waybill.simulator.listener import Fate, Listener
 from waybill.simulator.network import Network
 from waybill.simulator.orders import START, TENANT, Order, Orders, Relay
@@ -40,6 +42,12 @@ from waybill.simulator.workers import Setup, Workers
 __all__ = ["World"]
 
 _DECISIONS: Final = AvroWriter(DECISION, 4)
+#: How long a listener remembers; more than it declares, since a request may be late.
+_MEMORY_S: Final = {
+    Profile.DURABLE_IDEMPOTENT: math.inf,
+    Profile.BOUNDED_DEDUPLICATION: BOUND.max_age_s + 60.0,
+    Profile.NON_IDEMPOTENT: 0.0,
+}
 
 
 class World:
@@ -122,6 +130,10 @@ class World:
         """Return a partition of a destination, wrapped around."""
         names = self.destinations
         return TENANT, names[place % len(names)], place % self.setup.partitions
+
+    def wall_clock(self) -> datetime:
+        """Return the time by the clock that runs first."""
+        return max(clock.now() for clock in self.clocks.values())
 
     # Listeners
 
@@ -212,12 +224,16 @@ class World:
             retry=RetryPolicy(base_s=0.2, cap_s=1.0, hot_attempts=setup.hot_attempts),
             timeouts=Timeouts(connect_s=1.0, read_s=setup.total_s, total_s=setup.total_s),
             concurrency=setup.concurrency,
+            profile=setup.profile,
+            repeats=BOUND,
+            not_done=NOT_DONE if setup.profile is Profile.NON_IDEMPOTENT else frozenset(),
             status_query=None if settle is None else StatusSource(url=_url(name), settle_after_s=settle),
             on_unsettled=setup.on_unsettled,
         )
         self.config = replace(self.config, tenants=(replace(tenant, destinations=(*tenant.destinations, destination)),))
         self.destinations.append(name)
-        self.listeners[destination.url] = Listener(name, self.laws, self.network)
+        self.listeners[destination.url] = Listener(name, self.laws, self.network, _MEMORY_S[setup.profile])
+        self.laws.profiles[name] = setup.profile
         group = delivery_group(TENANT, destination.name)
         self.broker.create_group(group, self.orders.end)
         self.orders.know_group(group, name)

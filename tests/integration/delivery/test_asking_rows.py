@@ -51,6 +51,7 @@ def image(number: int, aggregate: str, state: str = "ambiguous", *, pending: byt
         state=state,
         version=0 if state == "queued" else 1,
         attempt=1,
+        throttled=0,
         next_due=None,
         expires_at=NOW + timedelta(days=1),
         blocks=True,

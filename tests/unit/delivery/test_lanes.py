@@ -64,6 +64,23 @@ def test_what_comes_before_a_halted_head_is_worked_on_when_a_crash_brings_it_aga
     assert (halted.halted, lanes.loads, list(lanes.ready)) == (True, [], [])
 
 
+def test_what_comes_before_a_head_and_is_stored_while_it_is_under_way_is_worked_on_when_the_head_halts(
+    lanes: PartitionLanes,
+) -> None:
+    head, earlier = item(10, 5), item(11, 1)  # the relay offers an old one again
+    lanes.admit(head)
+    lane = lanes.ready.popleft()
+    head.state = State.FAILED
+    lanes.to_rows(lane)
+    lanes.stored(lane, head, is_repeat=False)
+    lanes.admit(earlier)
+    lanes.stored(lane, earlier, is_repeat=False)
+
+    lanes.row_halted(lane, head)
+
+    assert (lane.halted, lanes.loads) == (False, [lane]), "its rows are read again"
+
+
 def test_a_lane_that_is_found_halted_stays_so(lanes: PartitionLanes) -> None:
     lanes.adopt("subject/1", 2)
     (lane,) = lanes.loads

@@ -196,3 +196,22 @@ def test_an_answer_of_an_unknown_form_is_refused(change: dict[str, object]) -> N
 
     with pytest.raises(ContractError):
         read_document(document, "e")
+
+
+#: Attempts before, their age, then whether one that is written down may be made at: durable, bounded, never.
+WAITED = {
+    "a first one, however late": (0, timedelta(days=1), True, True, True),
+    "within count and age": (2, timedelta(minutes=9), True, True, True),
+    "waited past the age": (1, timedelta(minutes=10), True, False, True),
+    "beyond the count": (3, timedelta(minutes=1), True, False, True),
+}
+
+
+@pytest.mark.requirement("GW-11")
+@pytest.mark.parametrize(("sends", "age", "durable", "bounded", "never"), WAITED.values(), ids=WAITED)
+def test_an_attempt_that_waited_for_its_turn_is_made_only_while_it_is_remembered(
+    sends: int, age: timedelta, durable: bool, bounded: bool, never: bool
+) -> None:
+    found = [rule(profile).bears(sends, NOW - age, NOW) for profile in (DURABLE, BOUNDED, NEVER)]
+
+    assert found == [durable, bounded, never]

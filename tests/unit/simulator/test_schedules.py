@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from waybill.contracts.fabric import Profile
 from waybill.infra.log import silenced
 from waybill.simulator import Verdict, draw, play, run_seed, run_seeds
 from waybill.simulator.schedule import CommandKind, FaultKind
 
 #: Any number more by `waybill sim --seeds`.
-BLOCKS, BLOCK = 8, 150
+BLOCKS, BLOCK = 6, 150
 
 
 def told(verdict: Verdict) -> str:
@@ -21,7 +22,7 @@ def told(verdict: Verdict) -> str:
     return "\n".join([*again.trace.lines(), *found, f"again: waybill sim --seeds 1 --seed {verdict.seed} --trace"])
 
 
-@pytest.mark.requirement("DC-1", "DC-19", "DC-22", "DC-23", "GW-17", "RS-3")
+@pytest.mark.requirement("DC-1", "DC-19", "DC-22", "DC-23", "GW-11", "GW-12", "GW-17", "RS-3", "AM-1", "AM-2")
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_schedules_break_no_law(block: int) -> None:
     for verdict in run_seeds(block * BLOCK, BLOCK):
@@ -35,6 +36,8 @@ def test_schedules_do_what_they_are_for() -> None:
     assert {command.kind for schedule in drawn for command in schedule.commands} == set(CommandKind)
     assert sum(schedule.setup.workers > 1 for schedule in drawn) > 200
     assert sum(bool(schedule.setup.strikes) for schedule in drawn) > 100
+    assert all(sum(schedule.setup.profile is profile for schedule in drawn) > 60 for profile in Profile)
+    assert sum(schedule.setup.settle_after_s is not None for schedule in drawn) > 150
 
 
 def test_a_seed_does_the_same_again_in_another_process() -> None:

@@ -381,7 +381,7 @@ class PartitionLanes:
             lane.feed.append(item)
         if not lane.feed:
             if halted_at is not None:
-                self._halt(lane, halted_at)
+                lane.halted, lane.halted_at = True, halted_at
             else:
                 # Whatever was appended while the rows were read is counted in `writing`.
                 lane.rows = lane.writing
@@ -421,10 +421,12 @@ class PartitionLanes:
         self.wake(lane)
 
     def row_halted(self, lane: Lane, item: Item) -> None:
-        """Learn that the head's row waits for people: so does the lane."""
+        """Learn that the head's row waits for people: so does the lane, once nothing is left that comes before it."""
         self.drop_head(lane, item)
-        self._halt(lane, item.sequence)
         self.drop_feed(lane)
+        if lane.rows == 1:
+            lane.halted, lane.halted_at = True, item.sequence
+        self.wake(lane)
 
     def drop_head(self, lane: Lane, item: Item) -> None:
         """Forget a head that is a row."""
@@ -439,10 +441,6 @@ class PartitionLanes:
             self.memory.release(lane.feed.popleft())
 
     # Private
-
-    def _halt(self, lane: Lane, sequence: int) -> None:
-        lane.halted = True
-        lane.halted_at = sequence
 
     def _begin_write(self, lane: Lane, item: Item) -> None:
         item.held = Held.WRITING

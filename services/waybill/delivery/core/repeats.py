@@ -21,6 +21,7 @@ from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.records import Try
 
 __all__ = [
+    "BOUND_PASSED",
     "TELLING",
     "Asks",
     "Lost",
@@ -36,6 +37,7 @@ __all__ = [
 
 #: Why a delivery is ambiguous although no attempt just ended.
 UNANSWERED: Final = "unanswered_attempt"
+BOUND_PASSED: Final = "repeat_bound_passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,17 @@ class RepeatRule:
             at: when the next one would start.
         """
         return first_sent_at is None or (sends < self.max_attempts and at - first_sent_at < self.max_age)
+
+    def bears(self, sends: int, first_sent_at: datetime | None, now: datetime) -> bool:
+        """Whether an attempt that is written down may still be made: it may have waited long for its turn (GW-11).
+
+        Args:
+            sends: attempts before it of which a byte may have left.
+            first_sent_at: the first of them.
+            now: just before its first byte.
+        """
+        is_first = self.profile is not Profile.BOUNDED_DEDUPLICATION or sends == 0
+        return is_first or self.remembers(sends, first_sent_at, now)
 
     def may_follow(self, verdict: Verdict, sends: int, first_sent_at: datetime | None, due: datetime) -> bool:
         """Whether an attempt that ended so may be followed by another one at `due`.

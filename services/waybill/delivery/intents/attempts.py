@@ -18,7 +18,7 @@ from waybill.delivery.core.answered import as_document, read_document
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.core.records import Event, Try, millis
-from waybill.delivery.core.repeats import Asks, Lost, Outcome, Over, Prior, Tried, resume
+from waybill.delivery.core.repeats import BOUND_PASSED, Asks, Lost, Outcome, Over, Prior, Tried, resume
 from waybill.delivery.core.retry import End
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.gate import LEASE_S, Gate
@@ -37,9 +37,10 @@ _LAST_WORDS: Final = 5
 #: Clocks of two machines differ, and the last byte of an attempt may still be on its way when its time is over.
 MARGIN: Final = timedelta(seconds=2)
 _AGAIN: Final = timedelta(milliseconds=500)
-#: The end of an attempt that was written down and then not made.
+#: The end of an attempt that was written down and then not made: the lease was over, or its destination remembers it
+#: no longer.
 _NOT_MADE: Final = Verdict(
-    code=ErrorCode.TRANSIENT_NETWORK, phase=Phase.BEFORE_SENDING, detail="lease_over", may_have_acted=False
+    code=ErrorCode.TRANSIENT_NETWORK, phase=Phase.BEFORE_SENDING, detail="not_made", may_have_acted=False
 )
 
 
@@ -148,13 +149,14 @@ class Intents:
         return None if self._owner.gone else Asks(self._desk.tools.clock.now() + _AGAIN)
 
     async def _make(self, item: Item, opened: Opened, number: int, body: bytes) -> Outcome | None:
-        clock = self._desk.tools.clock
-        if self._gate.is_open:
+        clock, target = self._desk.tools.clock, self._desk.target
+        now = clock.now()
+        is_borne = target.rule.bears(opened.sends - 1, opened.first_sent_at, now)
+        if is_borne and self._gate.is_open:
             item.started = clock.monotonic()
-            verdict, attempt = await self._desk.target.attempt(item, body)
+            verdict, attempt = await target.attempt(item, body)
         else:
-            at = millis(clock.now())
-            verdict, attempt = _NOT_MADE, Try(number, at, at, "")
+            verdict, attempt = _NOT_MADE, Try(number, millis(now), millis(now), "")
         # What was refused unseen by 429 leaves nothing to be remembered: it is no send either.
         unsent = verdict.phase is Phase.BEFORE_SENDING or verdict.code is ErrorCode.RATE_LIMIT
         item.sends = opened.sends - unsent
@@ -164,6 +166,9 @@ class Intents:
         self._desk.tools.failpoints("before_answer")
         await self._tell(answer)
         self._desk.tools.failpoints("after_answer")
+        if not is_borne:
+            item.attempts, item.sent, item.may_have_acted = number, True, True
+            return Lost(BOUND_PASSED)
         return Tried(verdict, attempt)
 
     # Batches

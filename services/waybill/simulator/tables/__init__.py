@@ -1,0 +1,1 @@
+"""What the simulated control database holds beside the rows of open tasks."""
