@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from fixtures.fix_simulator import at_rest, reached
@@ -9,6 +10,9 @@ from fixtures.fix_simulator import at_rest, reached
 from waybill.contracts.decision import DecisionKind
 from waybill.contracts.fabric import OnUnsettled
 from waybill.contracts.states import State
+from waybill.delivery.decisions.statements import CARRY_OUT
+from waybill.kernel.errors import TransientError
+from waybill.simulator.database import Values
 from waybill.simulator.listener import Fate
 from waybill.simulator.orders import Order
 from waybill.simulator.world import World
@@ -276,3 +280,27 @@ def test_what_is_cancelled_does_not_expire(make_world: MakeWorld) -> None:
     at_rest(world)
 
     assert detail(world, second) == "cancelled"
+
+
+def test_a_decision_whose_write_was_not_confirmed_is_told_all_the_same(make_world: MakeWorld) -> None:
+    world = make_world()
+    execute, lost = world.database.execute, []
+
+    def lose_the_first(query: str, values: Values, lasts_s: float, answer: Callable[[Any], None]) -> None:
+        if query == CARRY_OUT and not lost:
+            lost.append(query)
+            execute(query, values, lasts_s, lambda _: answer(TransientError("no answer")))
+        else:
+            execute(query, values, lasts_s, answer)
+
+    world.database.execute = lose_the_first  # type: ignore[method-assign] # one answer that does not arrive
+    world.start("w0")
+    slow_head(world)
+    second = world.relay.emit(A)
+    reached(world, lambda: world.laws.attempts > 0)
+    world.decide(second, CANCEL)
+    reached(world, lambda: state(world, second) == State.FAILED)
+    at_rest(world)
+
+    assert lost
+    assert done(world) == [1]

@@ -4,7 +4,9 @@ The verdict is written in the transaction that moves the row (`statements`); the
 is: a crash between leaves a move that the next owner says.
 """
 
-from typing import assert_never
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, assert_never
 
 from waybill.contracts.decision import Decision, DecisionKind
 from waybill.delivery.core.decisions import Judged, SkipIt, Void, judge
@@ -16,8 +18,11 @@ from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.rows import item_of, move_of
 from waybill.delivery.settler import Settler, untried
 from waybill.infra.log import get_logger
+from waybill.kernel.errors import TransientError
 
 __all__ = ["Ruling"]
+
+_WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 
 
 class Ruling:
@@ -37,7 +42,7 @@ class Ruling:
             standing: its row; None where it has none.
             sent: memory knows that a byte of it may have left.
         """
-        owned, now = self._owner.owned, self._desk.tools.clock.now()
+        now = self._desk.tools.clock.now()
         if standing is None:
             return await self._nothing_known(decision)
         item = item_of(standing.feed)
@@ -45,7 +50,7 @@ class Ruling:
         sent = sent or item.sent or await self._owner.intents.may_have_sent(item)
         match judge(decision, item, sent=sent, now=now):
             case Void(why):
-                await self._store.record(owned, decision, Judged.VOID, why, now)
+                await self._insist(self._store.record, decision, Judged.VOID, why, now)
                 self._audit(item, decision, f"decision_void:{why}")
                 return self._tell(decision, Judged.VOID, why)
             case SkipIt():
@@ -61,7 +66,7 @@ class Ruling:
         if decision.kind is DecisionKind.SUPERSEDE:
             return Judged.VOID  # what a newer command replaces came before it: it was settled
         judged, why = (Judged.EARLY, None) if decision.delivery_id is not None else await self._hole(decision)
-        await self._store.record(self._owner.owned, decision, judged, why, self._desk.tools.clock.now())
+        await self._insist(self._store.record, decision, judged, why, self._desk.tools.clock.now())
         return self._tell(decision, judged, why)
 
     async def _hole(self, decision: Decision) -> tuple[Judged, str | None]:
@@ -75,13 +80,13 @@ class Ruling:
         return Judged.APPLIED, None
 
     async def _skip(self, decision: Decision, item: Item, *, blocks: bool) -> None:
-        owned, now = self._owner.owned, self._desk.tools.clock.now()
+        now = self._desk.tools.clock.now()
         if blocks and item.is_resolution:
-            await self._store.unblock(owned, decision, item.delivery_id or "", now)
+            await self._insist(self._store.unblock, decision, item.delivery_id or "", now)
         else:
             if blocks:
                 await self._settler.resolver.resolve([item])
-            await self._store.record(owned, decision, Judged.APPLIED, None, now)
+            await self._insist(self._store.record, decision, Judged.APPLIED, None, now)
         self._audit(item, decision, "skipped")
 
     async def _move(self, decision: Decision, item: Item, end: End) -> None:
@@ -94,12 +99,31 @@ class Ruling:
         outcome, state = recorder.outcome(item, owner.place, event), recorder.state(item, owner.place, attempt.ended_ms)
         item.pending = (outcome, state, None)
         move = move_of(item)
-        await self._store.carry_out(owner.owned, decision, move, now)
+        await self._insist(self._store.carry_out, decision, move, now)
         if owner.gone:
             return
         delivery_id, version, rows = move.delivery_id, move.version, self._settler.rows
         records = self._settler.topics.outgoing(owner.partition, item.aggregate, delivery_id, item.pending)
         self._desk.committer.add(owner, records, lambda: rows.published(delivery_id, version))
+
+    async def _insist(self, write: Callable[..., Awaitable[None]], *values: object) -> None:
+        """Write until the database says that it is written: only then does anybody learn of it.
+
+        A write whose answer was lost is there; the same write again finds it, and what follows it is done once.
+
+        Raises:
+            TransientError: the partition is given back; the next owner says what is written and not said.
+            FencedError: it is somebody else's.
+        """
+        failures = 0
+        while True:
+            try:
+                return await write(self._owner.owned, *values)
+            except TransientError:
+                if self._owner.is_closing:
+                    raise
+            await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
+            failures += 1
 
     def _audit(self, item: Item, decision: Decision, detail: str) -> None:
         """Record in the outcomes what became of a decision that moved nothing."""
