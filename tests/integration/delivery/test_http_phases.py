@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 
@@ -23,14 +24,25 @@ async def post(url: str, **limits: float) -> Answer | PostFailure:
 
 
 async def post_to(peer: Peer, scheme: str = "http", **limits: float) -> Answer | PostFailure:
+    served: list[asyncio.Future[None]] = []
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(10)
-        await peer(reader, writer)
-        writer.close()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        served.append(done)
+        try:
+            await reader.read(10)
+            await peer(reader, writer)
+        finally:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+            done.set_result(None)
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
-        return await post(f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/", **limits)
+        found = await post(f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/", **limits)
+        await asyncio.wait_for(asyncio.gather(*served), 10)  # no connection outlives its loop
+        return found
 
 
 def says(content: bytes) -> Peer:

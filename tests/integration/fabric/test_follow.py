@@ -97,16 +97,18 @@ def test_what_a_newer_waybill_wrote_leaves_the_last_readable_configuration_in_fo
 ) -> None:
     record(control, 1)
     with closing(ConfigFollower(control_database.dsn(), SystemClock(), poll_s=0.05)) as follower:
-        control.execute("INSERT INTO fabric.config_version VALUES (2, now(), 'newer', repeat('a', 64))")
-        control.execute("INSERT INTO fabric.object VALUES ('tenant', 'acme', 'acme', 2, '{\"name\": [\"a\"]}')")
+        with control.transaction():
+            control.execute("INSERT INTO fabric.config_version VALUES (2, now(), 'newer', repeat('a', 64))")
+            control.execute("INSERT INTO fabric.object VALUES ('tenant', 'acme', 'acme', 2, '{\"name\": [\"a\"]}')")
 
         assert follower.wait_for(2, 0.5) is None
         assert follower.current().version == 1
 
-        control.execute("INSERT INTO fabric.config_version VALUES (3, now(), 'newer', repeat('b', 64))")
-        control.execute(
-            "INSERT INTO fabric.object VALUES ('tenant', 'acme', 'acme', 3, '{\"name\": \"acme\", \"partitions\": 9}')"
-        )
+        with control.transaction():
+            control.execute("INSERT INTO fabric.config_version VALUES (3, now(), 'newer', repeat('b', 64))")
+            control.execute(
+                "INSERT INTO fabric.object VALUES ('tenant', 'acme', 'acme', 3, '{\"name\": \"acme\", \"partitions\": 9}')"
+            )
         followed = follower.wait_for(3, 5.0)
 
     assert followed is not None
