@@ -171,6 +171,8 @@ def broker_properties(stack: Stack, node: int) -> dict[str, object]:
         "group.initial.rebalance.delay.ms": 0,
         "group.consumer.min.session.timeout.ms": 6_000,  # the default floor makes fail-over take 45 s
         "group.consumer.session.timeout.ms": 10_000,
+        "group.consumer.min.heartbeat.interval.ms": 1_000,
+        "group.consumer.heartbeat.interval.ms": 1_000,  # a member learns by it what it was given: the default is 5 s
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,  # a dead transaction holds readers
         "metadata.max.idle.interval.ms": 5_000,  # a quiet broker writes to its own quorum log, twice a second by default
         "log.cleaner.dedupe.buffer.size": 33_554_432,

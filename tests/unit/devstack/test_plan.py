@@ -78,6 +78,7 @@ BROKER_RULES = [
     (3, "share.coordinator.state.topic.replication.factor", 3),
     (1, "auto.create.topics.enable", "false"),
     (1, "group.consumer.min.session.timeout.ms", 6_000),
+    (1, "group.consumer.heartbeat.interval.ms", 1_000),
     (1, "group.consumer.session.timeout.ms", 10_000),
     (1, "transaction.abort.timed.out.transaction.cleanup.interval.ms", 1_000),
     (1, "group.initial.rebalance.delay.ms", 0),

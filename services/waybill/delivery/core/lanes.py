@@ -207,6 +207,10 @@ class Item:
         return self.poison is None and (self.command is not None or self.is_resolution)
 
 
+#: Stands for an empty queue and is never filled: a queue of its own costs a lane that rests more than all the rest.
+_NOTHING: Final[deque[Item]] = deque(maxlen=0)
+
+
 class Lane:
     """One live aggregate."""
 
@@ -230,9 +234,9 @@ class Lane:
         #: What the lane works on: ready, waiting for its time, in flight, or being recorded.
         self.head: Item | None = None
         #: In memory, in the order of the records.
-        self.waiting: deque[Item] = deque()
+        self.waiting: deque[Item] = _NOTHING
         #: Loaded rows, in the order of sequences.
-        self.feed: deque[Item] = deque()
+        self.feed: deque[Item] = _NOTHING
         #: Blocking rows, counted from the moment their write starts.
         self.rows = 0
         #: Rows whose write has not ended.
@@ -305,9 +309,15 @@ class PartitionLanes:
         lane = self.lanes.get(item.aggregate)
         if lane is None:
             lane = self.lanes[item.aggregate] = Lane(item.aggregate)
+            if not is_known:
+                lane.head = item
+                self.ready.append(lane)
+                return ()
         elif lane.rows and not lane.held:
             self._begin_write(lane, item)
             return (item,)
+        if lane.waiting is _NOTHING:
+            lane.waiting = deque()
         lane.waiting.append(item)
         if lane.held:
             return ()
@@ -349,7 +359,7 @@ class PartitionLanes:
         """Turn everything a lane holds in memory into rows to be written, oldest first; it then feeds from rows."""
         items = [lane.head] if lane.head is not None and lane.head.held is Held.MEMORY else []
         items.extend(lane.waiting)
-        lane.waiting.clear()
+        lane.waiting = _NOTHING
         for item in items:
             self._begin_write(lane, item)
         return items
@@ -372,13 +382,13 @@ class PartitionLanes:
     def fed(self, lane: Lane, items: Iterable[Item], *, halted_at: int | None) -> None:
         """Learn a lane's next rows in the order of sequences, up to one that waits for people; none: none is left."""
         lane.loading = False
-        for item in items:
+        lane.feed = deque(items)
+        for item in lane.feed:
             item.held = Held.ROW
             if lane.in_doubt:
                 item.sent = item.may_have_acted = True
                 lane.in_doubt = False
             self.memory.hold(item, is_fed=True)
-            lane.feed.append(item)
         if not lane.feed:
             if halted_at is not None:
                 lane.halted, lane.halted_at = True, halted_at
@@ -437,8 +447,9 @@ class PartitionLanes:
 
     def drop_feed(self, lane: Lane) -> None:
         """Forget loaded rows that have not begun; they are loaded again."""
-        while lane.feed:
-            self.memory.release(lane.feed.popleft())
+        for item in lane.feed:
+            self.memory.release(item)
+        lane.feed = _NOTHING
 
     # Private
 
