@@ -19,17 +19,17 @@ from pyreqwest.client import Client, ClientBuilder
 
 from waybill.bench.core.pairs import Arm, PairedRun, abba
 from waybill.bench.workload import Backlog
-from waybill.bench.world import DESTINATION, InstantListener, World, instant_listener, make_world
-from waybill.contracts.fabric import FabricConfig
+from waybill.bench.world import DESTINATION, InstantListener, Shape, World, instant_listener, make_world
+from waybill.contracts.fabric import FabricConfig, Profile
 from waybill.contracts.names import delivery_group
 from waybill.delivery.main import make_worker
-from waybill.delivery.worker import WorkerSettings
+from waybill.delivery.worker import Worker, WorkerSettings
 from waybill.infra.clock import SystemClock
 from waybill.infra.group_offsets import GroupOffsets
 from waybill.infra.runner import calm_collector
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["DeliverOptions", "FixedConfig", "bench_deliver", "running_worker"]
+__all__ = ["DeliverOptions", "FixedConfig", "bench_deliver", "running_worker", "worker_of"]
 
 _PATIENCE_S: Final = 300.0
 _POLL_S: Final = 0.05
@@ -42,9 +42,22 @@ class DeliverOptions:
 
     commands: int = 20_000
     pairs: int = 5
-    connections: int = 64
     #: Deliver this many more in one go and watch memory; 0 leaves it out.
     soak: int = 0
+    #: The listener answers after this time, in the worker's arm and in the bare loop's.
+    listener_ms: int = 0
+    aggregates: int = 2_000
+    profile: Profile = Profile.DURABLE_IDEMPOTENT
+
+    @property
+    def concurrency(self) -> int:
+        """Return how many attempts may be in flight: a slow listener is not to be what is measured."""
+        return 512 if self.listener_ms else 128
+
+    @property
+    def connections(self) -> int:
+        """Return how many connections the bare loop keeps busy."""
+        return 512 if self.listener_ms else 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +71,17 @@ class FixedConfig:
         return self.config
 
 
+def worker_of(world: World, url: str, slot: str, environ: Mapping[str, str]) -> Worker:
+    """Make a real worker of the world; nothing is started."""
+    settings = WorkerSettings(bootstrap=world.stack.kafka, slot=slot)
+    return make_worker(world.addresses(), settings, FixedConfig(world.config(url)), environ, SystemClock())
+
+
 @asynccontextmanager
-async def running_worker(world: World, url: str) -> AsyncIterator[None]:
+async def running_worker(world: World, url: str, slot: str = "") -> AsyncIterator[Worker]:
     """Run a real worker of the world on this loop; it is drained at the end."""
     calm_collector()  # as the worker's own process does; the raw loop runs under the same
-    settings = WorkerSettings(bootstrap=world.stack.kafka, slot=world.database)
-    worker = make_worker(world.addresses(), settings, FixedConfig(world.config(url)), {}, SystemClock())
+    worker = worker_of(world, url, slot or world.database, {})
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     try:
@@ -71,7 +89,7 @@ async def running_worker(world: World, url: str) -> AsyncIterator[None]:
             if running.done():
                 await running
             await asyncio.sleep(_POLL_S)
-        yield
+        yield worker
     finally:
         stop.set()
         await running
@@ -91,7 +109,7 @@ class _Bench:
 
     def __init__(self, world: World, listener: InstantListener, options: DeliverOptions) -> None:
         self._world, self._listener, self._options = world, listener, options
-        self._backlog = Backlog(world.stack.kafka, world.tenants[0])
+        self._backlog = Backlog(world.stack.kafka, world.tenants[0], aggregates=options.aggregates)
         self._offsets = GroupOffsets(world.stack.kafka)
         self._group = delivery_group(world.tenants[0], DESTINATION)
         self.sample = _Sample()
@@ -141,7 +159,7 @@ def _rss_mb() -> float:
 
 
 async def _run(world: World, options: DeliverOptions, progress: Callable[[str], None]) -> dict[str, Any]:
-    with instant_listener() as listener:
+    with instant_listener(delay_ms=options.listener_ms) as listener:
         bench = _Bench(world, listener, options)
         client = ClientBuilder().no_proxy().follow_redirects(False).timeout(timedelta(seconds=20)).build()
         async with client, running_worker(world, listener.url):
@@ -167,6 +185,9 @@ async def _run(world: World, options: DeliverOptions, progress: Callable[[str], 
         "seconds": round(sample.seconds, 2),
         "pairs": options.pairs,
         "durability": world.durability,
+        "profile": options.profile.value,
+        "listener_ms": options.listener_ms,
+        "aggregates": options.aggregates,
         "deliveries_per_s": round(run.subject_median),
         "raw_loop_per_s": round(run.baseline_median),
         "ratio_to_raw_loop": round(run.ratio, 3),
@@ -193,5 +214,9 @@ async def _soak(bench: _Bench, options: DeliverOptions, progress: Callable[[str]
 
 def bench_deliver(options: DeliverOptions, progress: Callable[[str], None]) -> dict[str, Any]:
     """Run the benchmark on the running local stack and return its report."""
-    with make_world(progress) as world, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    shape = Shape(profile=options.profile, concurrency=options.concurrency)
+    with (
+        make_world(progress, shape=shape) as world,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         return runner.run(_run(world, options, progress))

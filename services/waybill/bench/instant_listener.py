@@ -1,13 +1,14 @@
-"""The listener of the benchmarks: answers every request at once with one complete receipt.
+"""The listener of the benchmarks: answers every request at once, or after a set time, with one complete receipt.
 
 A process of its own with one asyncio protocol and nothing else, so that what is measured is the sender. It
 remembers, per aggregate, the last sequence seen and when each delivery's first byte arrived; both are asked
-for over the same port (`GET /ledger`). Run by `python -m waybill.bench.instant_listener`; prints its port.
+for over the same port (`GET /ledger`). Destination `hanging` gets no answer at all; an aggregate whose id begins
+with `dead` is answered 503. Run by `python -m waybill.bench.instant_listener`; prints its port.
 """
 
+import argparse
 import asyncio
 import json
-import sys
 import time
 from typing import Final
 
@@ -34,6 +35,8 @@ def _answer(body: bytes) -> bytes:
 
 
 _OK: Final = _answer(_RECEIPT)
+_UNAVAILABLE: Final = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
+_DEAD: Final = b"bench/dead"
 
 
 class Ledger:
@@ -45,8 +48,8 @@ class Ledger:
         self.inversions = 0
         self.received = 0
 
-    def record(self, head: bytes, body: bytes, at: float) -> None:
-        """Count one delivery and check it against the last one of its aggregate."""
+    def record(self, head: bytes, body: bytes, at: float) -> bytes:
+        """Count one delivery, check it against the last one of its aggregate, and return that."""
         self.received += 1
         start = body.find(b'"subject":"') + 11
         aggregate = body[start : body.index(b'"', start)]
@@ -59,6 +62,7 @@ class Ledger:
         start = head.find(b"webhook-id: ") + 12
         if start > 11:
             self.arrivals.setdefault(head[start : start + 36].decode("ascii", "replace"), at)
+        return aggregate
 
     def take(self) -> bytes:
         """Return the ledger as JSON and start a new one."""
@@ -72,9 +76,11 @@ class Ledger:
 class InstantProtocol(asyncio.Protocol):
     """HTTP/1.1 with keep-alive and pipelining, as little of it as a benchmark needs."""
 
-    def __init__(self, ledger: Ledger, *, keep_arrivals: bool) -> None:
+    def __init__(self, ledger: Ledger, *, keep_arrivals: bool, delay_s: float) -> None:
         self._ledger = ledger
         self._keep_arrivals = keep_arrivals
+        self._delay_s = delay_s
+        self._loop = asyncio.get_running_loop()
         self._buffer = b""
         self._first_byte = 0.0
 
@@ -97,23 +103,35 @@ class InstantProtocol(asyncio.Protocol):
             total = end + 4 + length
             if len(buffer) < total:
                 break
-            self._transport.write(self._serve(head, buffer[end + 4 : total]))  # type: ignore[attr-defined]
+            self._serve(head, buffer[end + 4 : total])
             buffer = buffer[total:]
         self._buffer = buffer
 
-    def _serve(self, head: bytes, body: bytes) -> bytes:
+    def _serve(self, head: bytes, body: bytes) -> None:
         if head.startswith(b"get /ledger"):
-            return _answer(self._ledger.take())
+            self._write(_answer(self._ledger.take()))
+            return
+        answer = _OK
         if body:
-            self._ledger.record(head if self._keep_arrivals else b"", body, self._first_byte)
-        return _OK
+            aggregate = self._ledger.record(head if self._keep_arrivals else b"", body, self._first_byte)
+            if head.startswith(b"post /hanging"):
+                return
+            if aggregate.startswith(_DEAD):
+                answer = _UNAVAILABLE
+        if self._delay_s:
+            self._loop.call_later(self._delay_s, self._write, answer)
+        else:
+            self._write(answer)
+
+    def _write(self, answer: bytes) -> None:
+        self._transport.write(answer)  # type: ignore[attr-defined]
 
 
-async def _serve(*, keep_arrivals: bool) -> None:
+async def _serve(*, keep_arrivals: bool, delay_s: float) -> None:
     ledger = Ledger()
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: InstantProtocol(ledger, keep_arrivals=keep_arrivals), "127.0.0.1", 0, backlog=1024
+        lambda: InstantProtocol(ledger, keep_arrivals=keep_arrivals, delay_s=delay_s), "127.0.0.1", 0, backlog=1024
     )
     print(server.sockets[0].getsockname()[1], flush=True)  # noqa: T201 - the port is this process's only output
     async with server:
@@ -121,9 +139,13 @@ async def _serve(*, keep_arrivals: bool) -> None:
 
 
 def main() -> None:
-    """Serve until the process is ended; `--arrivals` also keeps the arrival time of each delivery."""
+    """Serve until the process is ended."""
+    parser = argparse.ArgumentParser(description="Answer every delivery of a benchmark.")
+    parser.add_argument("--arrivals", action="store_true", help="keep the arrival time of each delivery")
+    parser.add_argument("--delay-ms", type=int, default=0, help="answer after this time")
+    options = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(keep_arrivals="--arrivals" in sys.argv))
+        runner.run(_serve(keep_arrivals=options.arrivals, delay_s=options.delay_ms / 1000))
 
 
 if __name__ == "__main__":

@@ -22,10 +22,12 @@ from waybill.contracts.fabric import (
     DestinationConfig,
     FabricConfig,
     OutboxConfig,
+    Profile,
     Proof,
     RouteConfig,
     SecretRef,
     TenantConfig,
+    Timeouts,
 )
 from waybill.contracts.names import commands_topic, delivery_group, intake_group, topic_prefix
 from waybill.crypto.keys import Algorithm, new_key, signing_path, write_keys
@@ -43,12 +45,23 @@ from waybill.outbox.install import install
 from waybill.outbox.provision import sync
 from waybill.relay import OutboxConnection, ensure_connector
 
-__all__ = ["DESTINATION", "World", "instant_listener", "make_world"]
+__all__ = ["DESTINATION", "InstantListener", "Shape", "World", "instant_listener", "make_world"]
 
 DESTINATION: Final = DestinationName("instant")
 COMMAND_TYPE: Final = "bench.run"
 AGGREGATE_TYPE: Final = "bench"
 PARTITIONS: Final = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What each tenant of a benchmark looks like."""
+
+    destinations: tuple[DestinationName, ...] = (DESTINATION,)
+    profile: Profile = Profile.DURABLE_IDEMPOTENT
+    concurrency: int = 128
+    #: Seconds of one attempt.
+    timeout_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +73,7 @@ class World:
     database: str
     tenants: tuple[Tenant, ...]
     durability: str
+    shape: Shape = Shape()
 
     @property
     def admin_dsn(self) -> str:
@@ -83,36 +97,43 @@ class World:
         )
 
     def config(self, url: str) -> FabricConfig:
-        """Return the configuration a worker follows: each tenant has one destination, at `url`."""
+        """Return the configuration a worker follows; each destination is the path of its name under `url`."""
         return FabricConfig(version=1, tenants=tuple(self.tenant_config(tenant, url) for tenant in self.tenants))
 
     def tenant_config(self, tenant: Tenant, url: str) -> TenantConfig:
         """Return one tenant of the world."""
-        destination = DestinationConfig(
-            tenant=tenant,
-            name=DESTINATION,
-            url=url,
-            owner="bench",
-            tradeoff="answers at once and remembers nothing",
-            proof=Proof.RECEIPT,
-            concurrency=128,
+        shape = self.shape
+        destinations = tuple(
+            DestinationConfig(
+                tenant=tenant,
+                name=name,
+                url=f"{url}{name}",
+                owner="bench",
+                tradeoff="answers at once and remembers nothing",
+                proof=Proof.RECEIPT,
+                profile=shape.profile,
+                concurrency=shape.concurrency,
+                timeouts=Timeouts(read_s=shape.timeout_s, total_s=shape.timeout_s),
+            )
+            for name in shape.destinations
+        )
+        outbox = OutboxConfig(
+            tenant=tenant, name="bench", dsn=SecretRef(env="BENCH"), aggregate_types=(AGGREGATE_TYPE,)
         )
         return TenantConfig(
             name=tenant,
             partitions=PARTITIONS,
             allow_networks=("127.0.0.1/32",),  # the listener runs on this machine
-            outboxes=(
-                OutboxConfig(
-                    tenant=tenant, name="bench", dsn=SecretRef(env="BENCH"), aggregate_types=(AGGREGATE_TYPE,)
-                ),
-            ),
-            destinations=(destination,),
+            outboxes=(outbox,),
+            destinations=destinations,
             routes=(RouteConfig(tenant=tenant, command_type=COMMAND_TYPE, destinations=(DESTINATION,)),),
         )
 
 
 @contextmanager
-def make_world(progress: Callable[[str], None], *, tenants: int = 1, with_relay: bool = False) -> Iterator[World]:
+def make_world(
+    progress: Callable[[str], None], *, tenants: int = 1, with_relay: bool = False, shape: Shape | None = None
+) -> Iterator[World]:
     """Make a world on the running local stack and delete it at the end.
 
     Raises:
@@ -129,6 +150,7 @@ def make_world(progress: Callable[[str], None], *, tenants: int = 1, with_relay:
         database=database,
         tenants=names,
         durability=f"acks=all, {replicas} replica(s), PostgreSQL synchronous_commit=on",
+        shape=shape or Shape(),
     )
     with ExitStack() as undo:
         progress("making topics, database and keys")
@@ -173,7 +195,7 @@ def _make_tenant(world: World, tenant: Tenant, admin: KafkaAdmin, undo: ExitStac
     topic = commands_topic(tenant)
     starts = {(topic, number): offset for number, offset in enumerate(admin.end_offsets(topic, PARTITIONS))}
     groups = GroupOffsets(world.stack.kafka)
-    for group in (delivery_group(tenant, DESTINATION), intake_group(tenant)):
+    for group in (*(delivery_group(tenant, name) for name in world.shape.destinations), intake_group(tenant)):
         groups.commit(group, starts)
     path = signing_path(world.stack.keys_dir, tenant)
     write_keys(path, [new_key(Algorithm.ED25519, tenant, SystemClock().now())])
@@ -230,9 +252,10 @@ class InstantListener:
 
 
 @contextmanager
-def instant_listener(*, keep_arrivals: bool = False) -> Iterator[InstantListener]:
-    """Run the instant listener as a process of its own."""
-    command = [sys.executable, "-m", "waybill.bench.instant_listener", *(["--arrivals"] if keep_arrivals else [])]
+def instant_listener(*, keep_arrivals: bool = False, delay_ms: int = 0) -> Iterator[InstantListener]:
+    """Run the instant listener as a process of its own; it answers after `delay_ms`."""
+    command = [sys.executable, "-m", "waybill.bench.instant_listener", "--delay-ms", str(delay_ms)]
+    command += ["--arrivals"] if keep_arrivals else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -6,19 +6,22 @@ import typer
 
 from waybill.bench.deliver import DeliverOptions, bench_deliver
 from waybill.bench.emit import EmitOptions, bench_emit
+from waybill.bench.isolation import IsolationOptions, bench_isolation
 from waybill.bench.latency import LatencyOptions, bench_latency
 from waybill.bench.relay import RelayOptions, bench_relay
+from waybill.bench.scale import ScaleOptions, bench_scale
 from waybill.cli.output import JsonFlag, console, print_json, print_table
+from waybill.contracts.fabric import Profile
 from waybill.infra import log
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Measure relay, emit, deliver and latency.")
+app = typer.Typer(no_args_is_help=True, help="Measure relay, emit, deliver, latency, isolation and scale.")
 
 
 @app.callback()
 def _group() -> None:
-    """Measure relay, emit, deliver and latency."""
+    """Measure relay, emit, deliver, latency, isolation and scale."""
     log.configure(level="warning")  # the worker under test would otherwise write into the report
 
 
@@ -39,15 +42,24 @@ def _show(report: dict[str, Any], *, as_json: bool) -> None:
 
 
 @app.command()
-def deliver(
+def deliver(  # noqa: PLR0913, PLR0917 - one parameter per option
     commands: Annotated[int, typer.Option(min=100, help="Commands in each backlog.")] = 20_000,
     pairs: Pairs = 5,
-    connections: Annotated[int, typer.Option(min=1, help="Connections of the bare loop.")] = 64,
     soak: Annotated[int, typer.Option(min=0, help="Deliver this many more and watch memory.")] = 0,
+    listener_ms: Annotated[int, typer.Option(min=0, help="The listener answers after this time.")] = 0,
+    aggregates: Annotated[int, typer.Option(min=1, help="Aggregates the commands are spread over.")] = 2_000,
+    profile: Annotated[Profile, typer.Option(help="The destination's profile.")] = Profile.DURABLE_IDEMPOTENT,
     as_json: JsonFlag = False,
 ) -> None:
     """In Kafka → acknowledged with durable state: one worker process against a bare HTTP loop."""
-    options = DeliverOptions(commands=commands, pairs=pairs, connections=connections, soak=soak)
+    options = DeliverOptions(
+        commands=commands,
+        pairs=pairs,
+        soak=soak,
+        listener_ms=listener_ms,
+        aggregates=aggregates,
+        profile=profile,
+    )
     _show(bench_deliver(options, _say), as_json=as_json)
 
 
@@ -80,3 +92,29 @@ def latency(
 ) -> None:
     """Commit → first byte at the listener, through the whole road."""
     _show(bench_latency(LatencyOptions(rate_per_s=rate, seconds=seconds), _say), as_json=as_json)
+
+
+@app.command()
+def isolation(
+    samples: Annotated[int, typer.Option(min=100, help="Healthy deliveries measured in each arm.")] = 20_000,
+    pairs: Pairs = 5,
+    listener_ms: Annotated[int, typer.Option(min=0, help="The listener answers after this time.")] = 50,
+    aggregates: Annotated[int, typer.Option(min=100, help="Aggregates the commands are spread over.")] = 2_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """What the healthy wait longer beside a hot key, dead aggregates and a destination that hangs."""
+    options = IsolationOptions(samples=samples, pairs=pairs, listener_ms=listener_ms, aggregates=aggregates)
+    _show(bench_isolation(options, _say), as_json=as_json)
+
+
+@app.command()
+def scale(
+    commands: Annotated[int, typer.Option(min=100, help="Commands in each arm of a pair.")] = 40_000,
+    pairs: Pairs = 5,
+    aggregates: Annotated[int, typer.Option(min=1_000, help="The many aggregates; the few are 1,000.")] = 1_000_000,
+    rows: Annotated[int, typer.Option(min=1, help="Rows that are not due yet.")] = 100_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """What many aggregates and many open rows cost, and how long a killed worker's partitions wait."""
+    options = ScaleOptions(commands=commands, pairs=pairs, aggregates=aggregates, rows=rows)
+    _show(bench_scale(options, _say), as_json=as_json)
