@@ -319,9 +319,7 @@ class PartitionLanes:
         if lane.waiting is _NOTHING:
             lane.waiting = deque()
         lane.waiting.append(item)
-        if lane.held:
-            return ()
-        if is_known:
+        if is_known and not lane.held:
             return self.to_rows(lane)
         if lane.head is None:
             self.wake(lane)
