@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "outbox": ("waybill.cli.outbox", "Put the outbox into a producer's database, check it, keep its days."),
     "emit": ("waybill.cli.emit", "Put one command into an outbox."),
     "worker": ("waybill.cli.worker", "Run the delivery worker."),
+    "tasks": ("waybill.cli.tasks", "Open tasks after the control database was set back."),
     "listen": ("waybill.cli.listen", "Run a listener alone."),
     "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
     "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),

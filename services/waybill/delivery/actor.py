@@ -36,26 +36,26 @@ class PartitionActor:
     def __init__(self, desk: Desk, given: Given) -> None:
         self._desk, self._given = desk, given
         self._topics = Topics.of(desk)
-        self.partition = given.partition
-        name = desk.target.name
+        self.partition, name = given.partition, desk.target.name
         self.owned = Owned(tenant=desk.tenant, destination=name, partition=given.partition, epoch=given.epoch)
         self.place = Place(self._topics.commands, given.partition, str(given.epoch))
         self.lanes = PartitionLanes(0, desk.limits)
         self.settler = Settler(desk, self, self._topics)
-        self.is_taken = False
+        #: Records may be read; reading is paused because the bound is reached.
+        self.is_taken = self.is_held = False
         #: Nothing of it is dispatched any more.
         self.is_closing = False
         #: Somebody else's, or nobody's: results are dropped.
         self.gone = False
         self.inflight = 0
-        #: Reading is paused because the bound is reached.
-        self.is_held = False
+        #: Why nothing of it is done until people act, in words for them; None while all is well.
+        self.problem: str | None = None
         self._is_taking = self._released = False
         self._known: set[int] = set()
         self._gate = Gate(desk, self, self.settler)
         self.intents = Intents(desk, self, self.settler, self._gate)
         self.decider = Decider(desk, self, self.settler)
-        self._committed, self._moved_at = 0, 0.0
+        self._moved_at = 0.0
         self._sweeper = Sweeper(desk, self, self.settler)
         self._log = get_logger("delivery").bind(tenant=desk.tenant, destination=name, partition=given.partition)
 
@@ -68,12 +68,12 @@ class PartitionActor:
 
     def offset_move(self) -> OffsetMove:
         """Return the offset to commit, with the proof of ownership."""
-        note = self._gate.note(self.owned.epoch, self.lanes, self.decider.position, is_released=self._released)
+        note = self._gate.note(self.owned, self.lanes, self.decider.position, is_released=self._released)
         return OffsetMove(self._given.group_metadata, self._topics.commands, self.partition, self.lanes.base(), note)
 
     def carried(self, started: float, move: OffsetMove) -> None:
         """Renew the lease and let go on what waited for it."""
-        self._committed = move.offset
+        self.owned.beacons.carried(move.offset)
         self._gate.renewed(started)
 
     def refused(self) -> None:
@@ -89,7 +89,7 @@ class PartitionActor:
         """Become the owner; returns when records may be read.
 
         Raises:
-            NotTakenError: people must act first.
+            NotTakenError, RewoundError: people must act first.
             ContractError: the committed offset carries a note of an unknown form.
             TransientError: not now; the same call may work later.
         """
@@ -123,8 +123,8 @@ class PartitionActor:
         desk = self._desk
         if self._given.is_doubted:  # what the owner before left on its way moves the offset
             await desk.committer.settled()
-        position = await find_position(desk, self._topics.commands, self.partition)
-        self.lanes, self._committed = PartitionLanes(position[0], desk.limits), position[0]
+        position = await find_position(desk, self._topics.commands, self.owned)
+        self.lanes = PartitionLanes(position[0], desk.limits)
         self._gate.take(position[1])
         if self._given.is_doubted and not await desk.committer.carried(self, _CONFIRM_S):
             raise TransientError("the brokers do not say that it is ours")
@@ -220,7 +220,7 @@ class PartitionActor:
         """Do what time asks for; called a few times a second."""
         if self.is_closing or not self.is_taken:
             return
-        if self.lanes.base() == self._committed:
+        if self.lanes.base() == self.owned.beacons.committed:
             self._moved_at = mono
         elif mono - self._moved_at >= 1.0:
             self._moved_at = mono

@@ -1,15 +1,15 @@
 """Whether the head of a lane may be attempted now: lease, time, ghosts, a fresh signature, configuration, expiry."""
 
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
 from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
 from waybill.delivery.core.position import MAX_UNSETTLED, Position
-from waybill.delivery.core.reach import Reach
+from waybill.delivery.core.reach import NARROW, WINDOW, Reach
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.settler import Settler
+from waybill.delivery.store import Owned
 from waybill.infra.kafka import Record
 from waybill.kernel.ids import DestinationName
 
@@ -50,19 +50,21 @@ class Gate:
 
     def take(self, note: Position) -> None:
         """Begin where a former owner ended."""
-        self.reach = Reach(note.sent_to, note.settled_to, note.unsettled)
+        window = NARROW if self._desk.target.rule.needs_intent else WINDOW
+        self.reach = Reach(note.sent_to, note.settled_to, note.unsettled, window)
 
-    def note(self, epoch: uuid.UUID, lanes: PartitionLanes, decided_to: int, *, is_released: bool) -> str:
+    def note(self, owned: Owned, lanes: PartitionLanes, decided_to: int, *, is_released: bool) -> str:
         """Return what stands beside the next committed offset."""
         unsettled, settled_to = self.reach.settled(*lanes.first_unsettled(MAX_UNSETTLED), lanes.position)
         sent_to = self.reach.promise(lanes.position, is_released=is_released)
         return Position(
-            epoch=epoch,
+            epoch=owned.epoch,
             released=is_released,
             sent_to=sent_to,
             settled_to=settled_to,
             unsettled=unsettled,
             decided_to=decided_to,
+            beacon=owned.beacons.promise(),
         ).encode()
 
     def fresh(self, batch: Iterable[Claimed], first: int) -> Iterator[Item]:

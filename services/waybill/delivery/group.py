@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from waybill.contracts.names import commands_topic, delivery_group
 from waybill.delivery.actor import PartitionActor
+from waybill.delivery.beacons.known import RewoundError
 from waybill.delivery.committer import Committer
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
@@ -31,6 +32,8 @@ __all__ = ["DestinationGroup", "GroupSettings"]
 
 _RETAKE_S: Final = (0.2, 0.5, 1.0, 2.0)
 _COMMITTED_S: Final = 0.5
+#: How often a partition whose database was set back is looked at.
+_REWOUND_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,17 +180,26 @@ class DestinationGroup:
             except FencedError:  # somebody took it meanwhile: whose it is the brokers say
                 actor.refused()
                 return
+            except RewoundError as error:
+                self._say_rewound(actor, error)
+                await asyncio.sleep(_REWOUND_S)
             except (NotTakenError, ContractError) as error:
                 self.problem = str(error)
                 self._log.error("partition.not_taken", partition=actor.partition, reason=str(error))
                 self._reader.leave()
                 return
             else:
-                self.problem = None
+                self.problem = actor.problem = None
                 actor.is_held = self.limits.is_closed
                 if not actor.is_held:
                     self._reader.tell(_resuming(actor))
                 return
+
+    def _say_rewound(self, actor: PartitionActor, error: RewoundError) -> None:
+        """Say once what people must do; the partition is taken when they have."""
+        if actor.problem is None:
+            self._log.error("partition.rewound", partition=actor.partition, reason=str(error))
+        actor.problem = str(error)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

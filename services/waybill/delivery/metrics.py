@@ -23,6 +23,7 @@ __all__ = [
     "METRICS",
     "PARTITIONS",
     "PARTITIONS_PAUSED",
+    "PARTITIONS_REWOUND",
     "PARTITIONS_STUCK",
     "ROWS_WAITING",
     "TRANSACTIONS",
@@ -85,6 +86,12 @@ PARTITIONS_STUCK: Final = Metric(
     meaning="Partitions that could go on and do not, for no known reason.",
     labels=_HERE,
 )
+PARTITIONS_REWOUND: Final = Metric(
+    name="waybill_delivery_partitions_rewound",
+    kind=Kind.GAUGE,
+    meaning="Partitions that stand still because the control database was set back: run `waybill tasks rebuild`.",
+    labels=_HERE,
+)
 DEAD_LETTERS: Final = Metric(
     name="waybill_intake_dead_letters_total",
     kind=Kind.COUNTER,
@@ -116,6 +123,7 @@ METRICS: Final = (
     PARTITIONS_PAUSED,
     HELD_BACK,
     PARTITIONS_STUCK,
+    PARTITIONS_REWOUND,
     DEAD_LETTERS,
     TRANSACTIONS,
     TRANSACTION_RECORDS,
@@ -162,6 +170,7 @@ class Meter:
             (ROWS_WAITING, sum(actor.settler.rows.waiting for actor in actors)),
             (PARTITIONS, sum(actor.is_taken for actor in actors)),
             (PARTITIONS_PAUSED, sum(actor.is_held for actor in actors)),
+            (PARTITIONS_REWOUND, sum(actor.problem is not None for actor in actors)),
         )
         for metric, value in gauges:
             self._collectors[metric.name].labels(*here).set(value)

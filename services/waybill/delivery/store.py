@@ -4,11 +4,14 @@ Check and write are one statement: the owner's row is locked FOR SHARE in the sa
 owner's bump waits for a write under way and a former owner's write finds nothing and writes nothing. Two
 statements in a pipeline, or WHERE EXISTS, do not have that property. Each statement is its own transaction and
 is safe to repeat: an insert conflicts with itself, a move checks the version it starts from.
+
+The same check asks for the newest beacon this owner knows, and each write leaves a new one (`beacons.known`): in a
+database that was set back nothing is written, and what an owner goes on from is not read.
 """
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +21,23 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from waybill.contracts.codes import RETRIED
 from waybill.contracts.driver_errors import UNREVIEWED, database_code
+from waybill.delivery.beacons.known import Beacons, RewoundError
+from waybill.delivery.beacons.statements import KNOWS, OWNED, STILL, TAKE, sure_sql
 from waybill.kernel.errors import FencedError, InvariantBroken, TransientError
 
-__all__ = ["OWNED", "RESULT", "Feed", "Found", "Owned", "RowImage", "RowMove", "TaskStore", "Unpublished", "columns_of"]
+__all__ = [
+    "OWNED",
+    "RESULT",
+    "ROWS",
+    "Feed",
+    "Found",
+    "Owned",
+    "RowImage",
+    "RowMove",
+    "TaskStore",
+    "Unpublished",
+    "columns_of",
+]
 
 SCHEMA: Final = "delivery"
 
@@ -29,15 +46,7 @@ SESSION_OPTIONS: Final = (
     "-c synchronous_commit=on -c statement_timeout=10s -c idle_in_transaction_session_timeout=3s -c lock_timeout=5s"
 )
 
-#: How every statement that writes for a partition begins: one row in `o` while the epoch is the newest. It ends inside
-#: a common table `w` that selects from it.
-OWNED: Final = """
-WITH o AS (
-    SELECT 1 FROM delivery.partition_owner
-    WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s AND epoch = %(epoch)s
-    FOR SHARE
-), w AS ("""
-#: How it ends: one row that says whether the epoch is the newest, and what was written.
+#: How a fenced write ends: one row that says whether it was ours, and what was written.
 RESULT: Final = ") SELECT (SELECT count(*) FROM o), (SELECT array_agg(delivery_id::text) FROM w)"
 
 
@@ -46,16 +55,8 @@ def _fenced_sql(write: str) -> str:
     return OWNED + write + RESULT
 
 
-# A fresh epoch for a partition; waits for a former owner's write under way.
-TAKE: Final = """
-INSERT INTO delivery.partition_owner AS p (tenant, destination, partition, epoch, owner, taken_at)
-VALUES (%(tenant)s, %(destination)s, %(partition)s, %(epoch)s, %(owner)s, %(now)s)
-ON CONFLICT (tenant, destination, partition)
-DO UPDATE SET epoch = EXCLUDED.epoch, owner = EXCLUDED.owner, taken_at = EXCLUDED.taken_at
-"""
-
-# New rows; a delivery that has one is left as it is.
-INSERT: Final = _fenced_sql("""
+# New rows; a delivery that has one is left as it is. Selects from `o`.
+ROWS: Final = """
     INSERT INTO delivery.open_task (
         tenant, destination, partition, delivery_id, command_id, aggregate, sequence, record_offset, state, version,
         attempt, throttled, next_due, expires_at, blocks, error_code, detail, sent, may_have_acted, record,
@@ -68,7 +69,8 @@ INSERT: Final = _fenced_sql("""
         %(detail)s::text[], %(sent)s::boolean[], %(may_have_acted)s::boolean[], %(record)s::bytea[],
         %(pending_outcome)s::bytea[], %(pending_state)s::bytea[], %(pending_dead_letter)s::bytea[]) AS r
     ON CONFLICT (tenant, destination, delivery_id) DO NOTHING
-    RETURNING delivery_id""")
+    RETURNING delivery_id"""
+INSERT: Final = _fenced_sql(ROWS)
 
 # Moves of rows, each from the version before.
 MOVE: Final = _fenced_sql("""
@@ -124,7 +126,8 @@ LIMIT %(limit)s
 """
 
 # The next blocking rows of some aggregates, in the order of sequences.
-FEED: Final = """
+FEED: Final = sure_sql(
+    """
 SELECT f.aggregate, f.delivery_id::text, f.sequence, f.record_offset, f.state, f.version, f.attempt, f.throttled, f.next_due,
        f.expires_at, f.sent, f.may_have_acted, f.record, f.detail, f.kind
 FROM unnest(%(aggregates)s::text[]) AS a (aggregate)
@@ -134,9 +137,9 @@ CROSS JOIN LATERAL (
       AND t.aggregate = a.aggregate AND t.blocks
     ORDER BY t.sequence, t.record_offset
     LIMIT %(limit)s
-) AS f
-ORDER BY f.aggregate, f.sequence, f.record_offset
-"""
+) AS f""",
+    "r.aggregate, r.sequence, r.record_offset",
+)
 
 # Deliveries whose time is over although nobody works on them.
 OVERDUE: Final = """
@@ -163,15 +166,24 @@ class Owned:
     destination: str
     partition: int
     epoch: uuid.UUID
+    beacons: Beacons = field(default_factory=Beacons, compare=False)
 
     def parameters(self) -> dict[str, Any]:
-        """Return the query parameters that name it."""
+        """Return the query parameters that name it and what it knows."""
         return {
             "tenant": self.tenant,
             "destination": self.destination,
             "partition": self.partition,
             "epoch": self.epoch,
+            "beacon": self.beacons.newest,
+            "named": self.beacons.named,
+            "committed": self.beacons.committed,
         }
+
+    def fenced(self) -> FencedError:
+        """Return the error of a statement that found that it is not ours."""
+        place = f"{self.tenant}/{self.destination}[{self.partition}]"
+        return FencedError(f"{place} has another owner, or its database was set back")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,9 +307,35 @@ class TaskStore:
         """Close all connections."""
         await self._pool.close(2.0)
 
+    async def knows(self, owned: Owned) -> None:
+        """Make sure that the database has the beacon that the committed offset names.
+
+        Raises:
+            RewoundError: it was set back.
+        """
+        ((is_known, newest),) = await self._run(KNOWS, owned.parameters())
+        if not is_known:
+            raise RewoundError.of(owned.tenant, owned.destination, owned.partition, newest)
+
     async def take(self, owned: Owned, *, owner: str, now: datetime) -> None:
-        """Make this assignment the owner; from here on no earlier epoch writes."""
-        await self._run(TAKE, {**owned.parameters(), "owner": owner, "now": now})
+        """Make this assignment the owner; from here on no earlier epoch writes.
+
+        Raises:
+            RewoundError: the database lacks the beacon that the committed offset names; nothing was written.
+        """
+        ((is_known, newest),) = await self.write(TAKE, owned, {"owner": owner, "now": now})
+        if not is_known:
+            raise RewoundError.of(owned.tenant, owned.destination, owned.partition, newest)
+
+    async def still(self, owned: Owned) -> None:
+        """Make sure that this owner may still write, and drop the beacons nobody will look for.
+
+        Raises:
+            FencedError: the partition has another owner, or its database was set back.
+        """
+        ((is_mine,),) = await self._run(STILL, owned.parameters())
+        if not is_mine:
+            raise owned.fenced()
 
     async def known(self, owned: Owned) -> list[uuid.UUID]:
         """Return the ids of all rows of a partition, closed ones too."""
@@ -359,9 +397,12 @@ class TaskStore:
         await self._fenced(PUBLISHED, owned, values)
 
     async def feed(self, owned: Owned, aggregates: Sequence[str], limit: int) -> list[Feed]:
-        """Return up to `limit` next blocking rows of each aggregate, ordered by aggregate and sequence."""
-        rows = await self._run(FEED, {**owned.parameters(), "aggregates": list(aggregates), "limit": limit})
-        return [Feed(*row) for row in rows]
+        """Return up to `limit` next blocking rows of each aggregate, ordered by aggregate and sequence.
+
+        Raises:
+            FencedError: the database was set back: that it has no row means nothing.
+        """
+        return [Feed(*row) for row in await self.sure(FEED, owned, {"aggregates": list(aggregates), "limit": limit})]
 
     async def overdue(self, owned: Owned, aggregates: Sequence[str], now: datetime, limit: int) -> list[Feed]:
         """Return deliveries of some aggregates that expired where they stand."""
@@ -380,16 +421,36 @@ class TaskStore:
         """Run one statement of another part of the worker and return its rows."""
         return await self._run(query, values)
 
+    async def sure(self, query: str, owned: Owned, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a read made by `sure_sql` and return its rows.
+
+        Raises:
+            FencedError: the database was set back.
+        """
+        rows = await self._run(query, {**owned.parameters(), **values})
+        if not rows[0][0]:
+            raise owned.fenced()
+        return [row[1:] for row in rows if row[1] is not None]
+
+    async def write(self, query: str, owned: Owned, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Run a statement that leaves a beacon and return its rows; the first column is 0 where nothing was written."""
+        beacons = owned.beacons
+        async with beacons.turn:
+            fresh = uuid.uuid4()
+            rows = await self._run(query, {**owned.parameters(), "fresh": fresh, **values})
+            if rows[0][0]:
+                beacons.newest = fresh
+        return rows
+
     async def drop_closed(self, owned: Owned, before: datetime, limit: int) -> int:
         """Drop up to `limit` rows that were closed before an instant, oldest first; return how many went."""
         rows = await self._run(DROP_CLOSED, {**owned.parameters(), "before": before, "limit": limit})
         return int(rows[0][0])
 
     async def _fenced(self, query: str, owned: Owned, values: Mapping[str, Any]) -> set[str]:
-        rows = await self._run(query, {**owned.parameters(), **values})
-        owners, written = rows[0]
+        ((owners, written),) = await self.write(query, owned, values)
         if owners == 0:
-            raise FencedError(f"{owned.tenant}/{owned.destination}[{owned.partition}] has another owner")
+            raise owned.fenced()
         return set(written or ())
 
     async def _run(self, query: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:

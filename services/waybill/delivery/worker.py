@@ -110,11 +110,12 @@ class Worker:
     def is_ready(self) -> Mapping[str, bool]:
         """Answer `/readyz`: configured, connected, every group able to work."""
         committer = self._committer
+        groups = list(self.groups.values())
         return {
             "configured": self._seen_version > 0,
             "kafka": committer is not None and committer.is_connected,
-            "groups": all(group.problem is None for group in list(self.groups.values()))
-            and len(self.groups) == self._wanted_groups,
+            "groups": len(groups) == self._wanted_groups and all(group.problem is None for group in groups),
+            "database": not any(actor.problem for group in groups for actor in list(group.actors.values())),
             "intake": all(intake.problem is None for intake in list(self.intakes.values())),
         }
 

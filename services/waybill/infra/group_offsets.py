@@ -37,6 +37,16 @@ class GroupOffsets:
         answer = self._answer(futures[group], f"offsets of group {group} cannot be read")
         return {(item.topic, item.partition): item.offset for item in answer.topic_partitions if item.offset >= 0}
 
+    def position(self, group: str, topic: str, partition: int) -> tuple[int, str | None] | None:
+        """Return one committed offset with its metadata, once no transaction on it is open; None when there is none."""
+        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition)])]
+        futures = self._client.list_consumer_group_offsets(asked, require_stable=True, request_timeout=_TIMEOUT_S)
+        (found,) = self._answer(futures[group], f"offsets of group {group} cannot be read").topic_partitions
+        if found.error is not None:
+            place = f"{topic}-{partition}"
+            raise UnavailableError(f"offset of group {group} at {place} cannot be read: {found.error.str()}")
+        return (found.offset, found.metadata) if found.offset >= 0 else None
+
     def commit(self, group: str, offsets: Mapping[Place, int], metadata: str = "") -> None:
         """Commit offsets for a group without members, each with the same metadata (at most 4,000 bytes)."""
         places = [

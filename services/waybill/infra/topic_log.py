@@ -31,6 +31,7 @@ class LogRecord:
     headers: tuple[tuple[str, bytes | None], ...]
     #: Where it lies; None for a record to be written, whose key decides.
     partition: int | None = None
+    offset: int | None = None
 
 
 def _consumer(bootstrap: str) -> Consumer:
@@ -110,6 +111,7 @@ def _record(message: Any, topic: str, open_ends: dict[int, int]) -> Iterator[Log
         value=message.value(),
         headers=tuple(message.headers() or ()),
         partition=number,
+        offset=offset,
     )
     if offset + 1 >= end:
         open_ends.pop(number, None)

@@ -1,14 +1,17 @@
-"""The control database: the worker's tables, its statements as transactions, the locks they take.
+"""The control database: the worker's tables, its statements as transactions, the locks they take, and its past.
 
 A fenced statement takes what PostgreSQL takes if, and only if, its text says so: `FOR SHARE` locks the owner's row
-until the statement's transaction ends, and a new owner's bump waits for that; `epoch = %(epoch)s` makes the check. So
-a statement that lost either is simulated without it. Every statement is a transaction of its own.
+until the statement's transaction ends, and a new owner's bump waits for that; `epoch = %(epoch)s` and `beacon =
+%(beacon)s` make the checks, `INSERT INTO delivery.beacon` leaves a beacon. So a statement that lost one of them is
+simulated without it. Every statement is a transaction of its own.
+
+A database that is set back to a copy of itself ends what is under way and has what the copy had, nothing else.
 
 A new statement of the worker gets its line in `_READS`, `_WRITES` or beside `take`.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -16,15 +19,16 @@ from uuid import UUID
 
 from waybill.delivery import store as sql
 from waybill.delivery.asking import statements as asking
+from waybill.delivery.beacons import statements as marks
 from waybill.delivery.decisions import statements as decisions
 from waybill.delivery.intents import statements as intents
 from waybill.delivery.resolutions import statements as resolutions
 from waybill.kernel.errors import TransientError
-from waybill.simulator.tables.rows import DecidedTables, Key, Row, Tables, Values
+from waybill.simulator.tables.rows import DecidedTables, Key, Row, Tables, Values, key_of
 from waybill.simulator.timeline import Timeline
 from waybill.simulator.trace import Trace
 
-__all__ = ["Database", "Key", "Row", "Values"]
+__all__ = ["Copy", "Database", "Key", "Row", "Values"]
 
 #: As the worker's sessions ask for.
 _LOCK_S: Final = 5.0
@@ -42,6 +46,17 @@ class _Owner:
     waiting: deque[Callable[[], None]] = field(default_factory=deque)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """Everything a database had at an instant."""
+
+    rows: Mapping[str, Row]
+    intents: Mapping[tuple[str, str], Row]
+    decisions: Mapping[str, Row]
+    beacons: Mapping[Key, Mapping[UUID, int]]
+    epochs: Mapping[Key, UUID | None]
+
+
 class Database(DecidedTables):
     """The tables behind their locks."""
 
@@ -49,10 +64,37 @@ class Database(DecidedTables):
         super().__init__(trace)
         self._timeline = timeline
         self._owners: dict[Key, _Owner] = {}
+        #: Counts how often it was set back: what began before does not end after.
+        self._past = 0
 
-    def is_newest(self, key: Key, epoch: UUID) -> bool:
-        """Whether this assignment is the owner."""
-        return self._owner(key).epoch == epoch
+    def is_newest(self, key: Key, epoch: UUID, beacon: UUID | None) -> bool:
+        """Whether this assignment is the owner, and the database its own."""
+        return self._owner(key).epoch == epoch and beacon in self.beacons.get(key, {})
+
+    def copy(self) -> Copy:
+        """Return what it has now."""
+        return Copy(
+            rows={name: dict(row) for name, row in self.rows.items()},
+            intents=self.intents.copy(),
+            decisions=dict(self.decisions),
+            beacons={key: dict(found) for key, found in self.beacons.items()},
+            epochs={key: owner.epoch for key, owner in self._owners.items()},
+        )
+
+    def set_back(self, copy: Copy) -> None:
+        """Have what an earlier copy had, nothing else."""
+        self._trace("database", "is set back")
+        self._past += 1
+        self.rows = {name: dict(row) for name, row in copy.rows.items()}
+        self.intents.set_back(copy.intents)
+        self.decisions = dict(copy.decisions)
+        self.beacons = {key: dict(found) for key, found in copy.beacons.items()}
+        self._owners = {key: _Owner(epoch=epoch) for key, epoch in copy.epochs.items()}
+
+    def shut_out(self, key: Key, epoch: UUID) -> None:
+        """Give a partition an epoch nobody works under, and leave no beacon."""
+        self._owner(key).epoch = epoch
+        self._trace("database", f"everybody is shut out of {key[1]}[{key[2]}]")
 
     def hold_share(self, key: Key) -> None:
         """Let a session take the owner's row FOR SHARE and stand still: it is ended after its idle time-out."""
@@ -66,8 +108,13 @@ class Database(DecidedTables):
         if query in _READS:
             answer(_READS[query](self, values))
             return
-        key = (values["tenant"], values["destination"], values["partition"])
-        if query == sql.TAKE:
+        key = key_of(values)
+        if query == marks.STILL:
+            is_mine = self._is_mine(query, self._owner(key), values)
+            if is_mine:
+                self.purge(values)
+            answer([(int(is_mine),)])
+        elif query == marks.TAKE:
             self._lock(key, lambda: self._take(key, values, lasts_s, answer), answer, exclusive=True)
         elif query in _WRITES:
             locks = "FOR SHARE" in query
@@ -121,29 +168,41 @@ class Database(DecidedTables):
     # Writes
 
     def _take(self, key: Key, values: Values, lasts_s: float, answer: Answer) -> None:
-        owner = self._owner(key)
+        owner, past = self._owner(key), self._past
+        if not self.knows(values)[0][0]:
+            answer([(0, None)])
+            return
         owner.is_bumping = True
 
         def commit() -> None:
+            if past != self._past:
+                answer(_gone())
+                return
             owner.epoch, owner.is_bumping = values["epoch"], False
+            self.beacons.setdefault(key, {})[values["fresh"]] = values["committed"]
             self._trace("database", f"{values['owner']} owns {key[1]}[{key[2]}]")
             if self.observer is not None:
                 self.observer.taken(key, values["epoch"], values["owner"])
-            answer([])
+            answer([(1, None)])
             self._wake(owner)
 
         self._timeline.after(lasts_s, commit)
 
     def _write(self, query: str, key: Key, values: Values, lasts_s: float, answer: Answer) -> None:
-        """Check the epoch when the statement begins, write when its transaction ends."""
-        owner = self._owner(key)
-        found = owner.epoch is not None and ("epoch = %(epoch)s" not in query or owner.epoch == values["epoch"])
+        """Check epoch and beacon when the statement begins, write when its transaction ends."""
+        owner, past = self._owner(key), self._past
+        found = owner.epoch is not None and self._is_mine(query, owner, values)
         locks = found and "FOR SHARE" in query
         owner.shared += locks
 
         def commit() -> None:
+            if past != self._past:
+                answer(_gone())
+                return
+            if found and "INSERT INTO delivery.beacon" in query:
+                self.beacons.setdefault(key, {})[values["fresh"]] = values["committed"]
             write, tell = _WRITES[query]
-            written = write(self, values) if found else []
+            written = write(self, values) if found or query == intents.ANSWER else []
             if written and self.observer is not None:
                 self.observer.written(key, values["epoch"], owner.epoch)
             answer(tell(found, written))
@@ -152,8 +211,17 @@ class Database(DecidedTables):
 
         self._timeline.after(lasts_s, commit)
 
+    def _is_mine(self, query: str, owner: _Owner, values: Values) -> bool:
+        is_newest = "epoch = %(epoch)s" not in query or owner.epoch == values["epoch"]
+        return is_newest and ("beacon = %(beacon)s" not in query or self.has_beacon(values))
+
+
+def _gone() -> TransientError:
+    return TransientError("the control database does not answer: AdminShutdown")
+
 
 _READS: Final[dict[str, Callable[[DecidedTables, Values], list[tuple[Any, ...]]]]] = {
+    marks.KNOWS: Tables.knows,
     sql.FIND: Tables.found,
     sql.KNOWN: Tables.known,
     sql.LANES: Tables.lanes,
@@ -167,7 +235,9 @@ _READS: Final[dict[str, Callable[[DecidedTables, Values], list[tuple[Any, ...]]]
     decisions.STANDING: DecidedTables.standing,
     decisions.BEHIND: DecidedTables.behind,
     decisions.BLOCKING: DecidedTables.blocking,
-    intents.LOOK: lambda tables, values: tables.intents.look(values),
+    intents.LOOK: lambda tables, values: tables.sure(
+        intents.LOOK, values, tables.intents.look(values), len(intents.Intent._fields)
+    ),
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
 
@@ -185,7 +255,7 @@ def _opened(found: bool, written: list[Any]) -> list[tuple[Any, ...]]:
 
 
 def _nothing(found: bool, written: list[Any]) -> list[tuple[Any, ...]]:
-    return []
+    return [(int(found),)]
 
 
 #: What a statement writes, and how it tells.

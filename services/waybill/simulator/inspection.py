@@ -14,10 +14,11 @@ from waybill.contracts.states import State
 from waybill.delivery.actor import PartitionActor
 from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
 from waybill.delivery.core.lanes import HALTING, Held
+from waybill.delivery.core.position import Position
 from waybill.delivery.core.retry import EXPIRED
 from waybill.kernel.ids import DestinationName
-from waybill.simulator.database import Row
 from waybill.simulator.orders import TENANT
+from waybill.simulator.tables.rows import Row
 from waybill.simulator.workers import Setup
 from waybill.simulator.world import World
 
@@ -51,7 +52,8 @@ def _owners(world: World) -> Iterator[tuple[str, PartitionActor]]:
         for group in process.worker.groups.values():
             for actor in group.actors.values():
                 key = (TENANT, actor.owned.destination, actor.partition)
-                if actor.is_taken and not actor.gone and world.database.is_newest(key, actor.owned.epoch):
+                newest = actor.owned.beacons.newest
+                if actor.is_taken and not actor.gone and world.database.is_newest(key, actor.owned.epoch, newest):
                     yield name, actor
 
 
@@ -67,10 +69,20 @@ def what_is_left(world: World) -> list[str]:
 
 def _left(world: World) -> Iterator[str]:
     yield from _behind(world)
+    yield from _standing(world)
     for destination in world.destinations:
         yield from _open(destination, world.database.rows_of(destination), world.setup)
         if world.setup.settle_after_s is not None:
             yield from _in_doubt(world, destination)
+
+
+def _standing(world: World) -> Iterator[str]:
+    """Yield the partitions whose database was set back and is not rebuilt, noticed or not."""
+    for name in world.destinations:
+        for partition in range(world.setup.partitions):
+            note = Position.decode(world.broker.offsets[delivery_group(TENANT, DestinationName(name)), partition][1])
+            if note.beacon is not None and note.beacon not in world.database.beacons.get((TENANT, name, partition), {}):
+                yield f"{name}[{partition}] lacks what its committed offset names"
 
 
 def _behind(world: World) -> Iterator[str]:

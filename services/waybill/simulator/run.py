@@ -10,11 +10,13 @@ from typing import Final
 
 from waybill.contracts.decision import DecisionKind
 from waybill.infra.log import silenced
+from waybill.simulator.database import Copy
 from waybill.simulator.inspection import inspect, is_at_rest, what_is_left
 from waybill.simulator.laws import Violation
 from waybill.simulator.network import CALM
 from waybill.simulator.orders import partition_of
-from waybill.simulator.schedule import Choice, Command, CommandKind, Fault, FaultKind, Schedule, draw
+from waybill.simulator.rewinding import rebuild_soon, set_back
+from waybill.simulator.schedule import Choice, Command, CommandKind, Fault, FaultKind, Rewind, Schedule, draw
 from waybill.simulator.trace import Trace
 from waybill.simulator.world import World
 
@@ -24,6 +26,8 @@ __all__ = ["REST_S", "Verdict", "play", "run_seed", "run_seeds", "settle"]
 #: and drains run out, retries come due.
 REST_S: Final = 60.0
 _INSPECT_S: Final = 0.25
+#: People look again after a rebuild: what an owner had not told when it ran may stand still only now.
+_AGAIN_S: Final = 25.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +117,17 @@ def _chaos(world: World, schedule: Schedule) -> None:
         world.timeline.at(choice.at_s, _decide, world, choice)
     for fault in schedule.faults:
         world.timeline.at(fault.at_s, _strike, world, fault)
+    if schedule.rewind is not None:
+        _rewind(world, schedule.rewind)
     world.timeline.run_until(lambda: _inspected(world), schedule.chaos_s, _INSPECT_S)
+
+
+def _rewind(world: World, rewind: Rewind) -> None:
+    copies: list[Copy] = []
+    world.timeline.at(rewind.copied_s, lambda: copies.append(world.database.copy()))
+    world.timeline.at(rewind.at_s, lambda: set_back(world, copies[0]))
+    world.timeline.at(rewind.rebuilt_s, rebuild_soon, world)
+    world.timeline.at(rewind.rebuilt_s + _AGAIN_S, rebuild_soon, world)
 
 
 def _inspected(world: World) -> bool:

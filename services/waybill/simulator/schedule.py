@@ -17,7 +17,7 @@ from waybill.delivery.failpoints import STEPS
 from waybill.simulator.network import CALM, Weather
 from waybill.simulator.workers import Setup
 
-__all__ = ["Choice", "Command", "CommandKind", "Fault", "FaultKind", "Schedule", "draw"]
+__all__ = ["Choice", "Command", "CommandKind", "Fault", "FaultKind", "Rewind", "Schedule", "draw"]
 
 
 class FaultKind(StrEnum):
@@ -108,6 +108,15 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    """The database is set back to a copy of itself, and rebuilt."""
+
+    copied_s: float
+    at_s: float
+    rebuilt_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """One run."""
 
@@ -117,6 +126,7 @@ class Schedule:
     commands: tuple[Command, ...]
     faults: tuple[Fault, ...] = field(default_factory=tuple)
     choices: tuple[Choice, ...] = field(default_factory=tuple)
+    rewind: Rewind | None = None
 
 
 def draw(seed: int) -> Schedule:
@@ -151,7 +161,14 @@ def draw(seed: int) -> Schedule:
     if not repeats and replacing.random() < 0.3:
         commands = tuple(_replacing(command, replacing) for command in commands)
     choices = () if repeats else _choices(Random(f"choices/{seed}"), chaos_s)  # noqa: S311 - dice, no secrets
-    return Schedule(setup=setup, chaos_s=chaos_s, commands=commands, faults=faults, choices=choices)
+    return Schedule(
+        setup=setup,
+        chaos_s=chaos_s,
+        commands=commands,
+        faults=faults,
+        choices=choices,
+        rewind=_rewind(seed, chaos_s),
+    )
 
 
 def _replacing(command: Command, rng: Random) -> Command:
@@ -171,6 +188,15 @@ def _choices(rng: Random, chaos_s: float) -> tuple[Choice, ...]:
         for _ in range(rng.choice((0, 0, 1, 3, 8)))
     ]
     return tuple(sorted(found, key=lambda choice: choice.at_s))
+
+
+def _rewind(seed: int, chaos_s: float) -> Rewind | None:
+    """Draw from dice of its own: the other draws of a seed stay what they are."""
+    rng = Random(f"rewind/{seed}")  # noqa: S311 - dice, no secrets
+    if rng.random() > 0.1:
+        return None
+    copied_s, at_s = sorted((rng.uniform(0.0, chaos_s), rng.uniform(0.0, chaos_s)))
+    return Rewind(copied_s=copied_s, at_s=at_s, rebuilt_s=at_s + rng.uniform(0.0, 8.0))
 
 
 def _faults(rng: Random, chaos_s: float) -> tuple[Fault, ...]:

@@ -28,9 +28,9 @@ from waybill.simulator.process import SimClock, SimProcess, SimStrand
 from waybill.simulator.store import SimControls, SimStore
 from waybill.simulator.trace import Trace
 
-__all__ = ["Setup", "Workers"]
+__all__ = ["SCHEMA_IDS", "Setup", "Workers"]
 
-_SCHEMA_IDS: Final = SchemaIds(outcome=1, task_state=2, dead_letter=3)
+SCHEMA_IDS: Final = SchemaIds(outcome=1, task_state=2, dead_letter=3)
 _DECISIONS: Final = AvroReader(DECISION, lambda _: schema_text(DECISION))
 Act = Callable[[str], None]
 
@@ -114,7 +114,7 @@ class Workers:
             config=self,
             signers=self,
             store=SimStore(process, world.database, world.network),
-            schema_ids=_SCHEMA_IDS,
+            schema_ids=SCHEMA_IDS,
             read_decision=lambda value: read_decision(value, _DECISIONS),
             clock=world.clocks[name],
             failpoints=Failpoints(self._striking(process) if is_struck else None),

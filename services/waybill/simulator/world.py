@@ -26,7 +26,7 @@ from waybill.contracts.names import delivery_group, intake_group
 from waybill.delivery.core.controls.standing import Standing
 from waybill.kernel.ids import Aggregate, DestinationName
 from waybill.simulator.broker import Broker, Committed
-from waybill.simulator.database import Database, Key
+from waybill.simulator.database import Database
 from waybill.simulator.groups import Groups, Membership
 from waybill.simulator.kafka_clients import Wire
 from waybill.simulator.laws import BOUND, NOT_DONE, Laws
@@ -35,6 +35,7 @@ from waybill.simulator.network import Network
 from waybill.simulator.orders import START, TENANT, Order, Orders, Relay
 from waybill.simulator.process import SimClock, SimProcess
 from waybill.simulator.store import SimControls
+from waybill.simulator.tables.rows import Key
 from waybill.simulator.timeline import Timeline
 from waybill.simulator.trace import Trace
 from waybill.simulator.workers import Setup, Workers

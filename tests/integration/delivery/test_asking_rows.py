@@ -36,6 +36,7 @@ async def store(fresh_database: FreshDatabase) -> AsyncIterator[TaskStore]:
         migrate(connection, schema="delivery", package="waybill.delivery.migrations")
     found = TaskStore(fresh_database.dsn("waybill_worker"))
     await found.open()
+    MINE.beacons.begin(None, 0)
     await found.take(MINE, owner="w", now=NOW)
     yield found
     await found.close()
@@ -67,7 +68,7 @@ def image(number: int, aggregate: str, state: str = "ambiguous", *, pending: byt
 
 
 async def due(store: TaskStore, at: datetime = LATER, since: datetime = NOW) -> list[int]:
-    found = await AskingStore(store.run).due(MINE, since=since, now=at, limit=10)
+    found = await AskingStore(store).due(MINE, since=since, now=at, limit=10)
     return [one.feed.sequence for one in found]
 
 
@@ -91,7 +92,7 @@ async def test_only_published_heads_in_doubt_are_asked_about_and_not_at_once(sto
 async def test_an_answer_is_kept_and_the_row_is_due_again_when_it_says(store: TaskStore) -> None:
     await store.insert(MINE, [image(1, "a")], NOW)
 
-    assert await AskingStore(store.run).note(MINE, str(uuid.UUID(int=1)), 1, ASKED, LATER)
+    assert await AskingStore(store).note(MINE, str(uuid.UUID(int=1)), 1, ASKED, LATER)
 
     assert await due(store, LATER - timedelta(seconds=1)) == []
     assert await due(store, LATER) == [1]
@@ -102,7 +103,7 @@ async def test_an_answer_is_kept_and_the_row_is_due_again_when_it_says(store: Ta
 @pytest.mark.requirement("DC-23")
 async def test_a_former_owner_notes_nothing_and_nobody_notes_at_another_version(store: TaskStore) -> None:
     await store.insert(MINE, [image(1, "a")], NOW)
-    asking = AskingStore(store.run)
+    asking = AskingStore(store)
 
     assert not await asking.note(MINE, str(uuid.UUID(int=1)), 2, ASKED, LATER)
     await store.take(NEXT, owner="v", now=NOW)

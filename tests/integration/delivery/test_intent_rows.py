@@ -27,6 +27,7 @@ async def store(fresh_database: FreshDatabase) -> AsyncIterator[TaskStore]:
         migrate(connection, schema="delivery", package="waybill.delivery.migrations")
     found = TaskStore(fresh_database.dsn("waybill_worker"))
     await found.open()
+    MINE.beacons.begin(None, 0)
     await found.take(MINE, owner="w", now=NOW)
     yield found
     await found.close()
@@ -36,16 +37,16 @@ async def begin(
     store: TaskStore, number: int, *, after: int | None = None, by: Owned = MINE, at: datetime = NOW
 ) -> Opened | Intent:
     opening = Opening(delivery_id=ID, record_offset=3, number=number, found=after)
-    return (await IntentStore(store.run).begin(by.parameters(), [opening], at))[ID]
+    return (await IntentStore(store).begin(by, [opening], at))[ID]
 
 
 async def answer(store: TaskStore, number: int, *, unsent: int = 0, by: Owned = MINE) -> None:
     said = Answer(delivery_id=ID, number=number, unsent=unsent, answer={"n": number})
-    await IntentStore(store.run).answer(by.parameters(), [said])
+    await IntentStore(store).answer(by, [said])
 
 
 async def look(store: TaskStore) -> Intent:
-    return (await IntentStore(store.run).look(MINE.parameters(), [ID]))[ID]
+    return (await IntentStore(store).look(MINE, [ID]))[ID]
 
 
 async def test_an_intent_is_opened_once_and_again_only_after_its_answer(store: TaskStore) -> None:

@@ -33,6 +33,7 @@ def migrated(fresh_database: FreshDatabase) -> FreshDatabase:
 async def store(migrated: FreshDatabase) -> AsyncIterator[TaskStore]:
     found = TaskStore(migrated.dsn("waybill_worker"))
     await found.open()
+    MINE.beacons.begin(None, 0)
     await found.take(MINE, owner="w", now=NOW)
     yield found
     await found.close()

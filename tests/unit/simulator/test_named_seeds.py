@@ -8,8 +8,8 @@ import pytest
 from fixtures.fix_simulator import at_rest, reached
 
 from waybill.contracts.states import State
-from waybill.delivery import store as sql
 from waybill.delivery.actor import PartitionActor
+from waybill.delivery.beacons import statements as sql
 from waybill.simulator.listener import Fate
 from waybill.simulator.network import CALM, Weather
 from waybill.simulator.orders import TENANT, Order
@@ -266,7 +266,9 @@ def test_a_partition_given_back_while_it_is_taken_does_not_shut_out_its_next_own
 
     for name in world.processes:
         for partition, actor in _taken(world, name).items():
-            assert world.database.is_newest((TENANT, "crm", partition), actor.owned.epoch), f"{name} is shut out"
+            owned = actor.owned
+            key = (TENANT, "crm", partition)
+            assert world.database.is_newest(key, owned.epoch, owned.beacons.newest), f"{name} is shut out"
 
 
 @pytest.mark.requirement("AT-2", "DC-22")
@@ -390,6 +392,9 @@ def test_an_owner_that_is_shut_out_while_it_takes_over_asks_the_brokers_and_take
         "epoch": uuid.UUID(int=1),
         "owner": "w0",
         "now": None,
+        "beacon": None,
+        "fresh": uuid.UUID(int=2),
+        "committed": 0,
     }
     world.database.execute(sql.TAKE, values, 0.0, lambda _: None)
     reached(world, lambda: state(world, order) == State.ACKNOWLEDGED, 20.0)
@@ -415,6 +420,9 @@ def test_what_a_dropped_owner_left_on_its_way_takes_no_offset_back(make_world: M
         "epoch": uuid.UUID(int=1),
         "owner": "w0",
         "now": None,
+        "beacon": None,
+        "fresh": uuid.UUID(int=2),
+        "committed": 0,
     }
     world.database.execute(sql.TAKE, values, 0.0, lambda _: None)
     sick = world.relay.emit("subject/2")

@@ -43,7 +43,7 @@ class Asker:
 
     def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
         self._desk, self._owner, self._settler = desk, owner, settler
-        self._store = AskingStore(desk.tools.store.run)
+        self._store = AskingStore(desk.tools.store)
         self._looked_at = 0.0
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger("delivery").bind(

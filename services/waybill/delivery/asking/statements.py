@@ -4,15 +4,14 @@ An answer is noted before anything follows from it, under the epoch like every w
 stands: its version counts moves. A crash at any point leaves it ambiguous and due.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from psycopg.types.json import Jsonb
 
-from waybill.delivery.store import OWNED, Feed, Owned
-from waybill.kernel.errors import FencedError
+from waybill.delivery.store import OWNED, Feed, Owned, TaskStore
 
 __all__ = ["Asked", "AskingStore", "Due"]
 
@@ -56,8 +55,6 @@ NOTE: Final = _fenced_sql("""
       AND t.version = %(version)s AND t.state = 'ambiguous'
     RETURNING t.delivery_id""")
 
-Run = Callable[[str, Mapping[str, Any]], Awaitable[list[tuple[Any, ...]]]]
-
 
 class Due(NamedTuple):
     """A row to ask about."""
@@ -97,14 +94,14 @@ class Asked:
 class AskingStore:
     """What asking reads and writes. Every method may raise TransientError."""
 
-    def __init__(self, run: Run) -> None:
-        """Take what runs one statement."""
-        self._run = run
+    def __init__(self, store: TaskStore) -> None:
+        """Take what runs statements."""
+        self._store = store
 
     async def due(self, owned: Owned, *, since: datetime, now: datetime, limit: int) -> Sequence[Due]:
         """Return heads that are to be asked about now and became ambiguous by `since`, longest due first."""
         values = {**owned.parameters(), "since": since, "now": now, "limit": limit}
-        return [Due(Feed(*row[:-1]), row[-1]) for row in await self._run(DUE, values)]
+        return [Due(Feed(*row[:-1]), row[-1]) for row in await self._store.run(DUE, values)]
 
     async def note(self, owned: Owned, delivery_id: str, version: int, asked: Asked, due: datetime) -> bool:
         """Keep an answer with its row, and when to ask again; False when the row stands elsewhere by now.
@@ -113,7 +110,7 @@ class AskingStore:
             FencedError: the partition has another owner; nothing was written.
         """
         values = {"delivery_id": delivery_id, "version": version, "asked": Jsonb(asked.document()), "due": due}
-        rows = await self._run(NOTE, {**owned.parameters(), **values})
-        if rows[0][0] == 0:
-            raise FencedError(f"{owned.tenant}/{owned.destination}[{owned.partition}] has another owner")
-        return bool(rows[0][1])
+        ((owners, written),) = await self._store.write(NOTE, owned, values)
+        if owners == 0:
+            raise owned.fenced()
+        return bool(written)

@@ -1,4 +1,4 @@
-"""What travels in the metadata of a partition's committed offset: who wrote it, and whether it was let go.
+"""What travels in the metadata of a partition's committed offset: who wrote it, what of it, and whether it was let go.
 
 The broker keeps the string beside the offset and gives it to the next owner before anything is consumed. Empty
 metadata is a start offset that no worker ever owned. A version this code does not know is refused: guessing
@@ -36,12 +36,15 @@ class Position:
     unsettled: tuple[int, ...] = ()
     #: Decisions of the partition below it are judged; an owner of before decisions leaves none.
     decided_to: int = 0
+    #: The newest mark its owner had left in the database when the transaction began; None before the first.
+    beacon: uuid.UUID | None = None
 
     def encode(self) -> str:
         """Return the metadata string."""
         return (
             f"{_VERSION};epoch={self.epoch};released={int(self.released)};sent_to={self.sent_to}"
             f";decided_to={self.decided_to};settled_to={self.settled_to};unsettled={_pack(self.unsettled)}"
+            f";beacon={self.beacon or ''}"
         )
 
     @classmethod
@@ -66,8 +69,9 @@ class Position:
         try:
             epoch = uuid.UUID(fields.get("epoch", ""))
             unsettled = _unpack(fields["unsettled"])
+            beacon = uuid.UUID(fields["beacon"]) if fields.get("beacon") else None
         except ValueError as error:
-            raise ContractError("the committed offset carries an unreadable epoch or offsets") from error
+            raise ContractError("the committed offset carries an unreadable epoch, offsets or beacon") from error
         return cls(
             epoch=epoch,
             released=fields["released"] == "1",
@@ -75,7 +79,12 @@ class Position:
             settled_to=int(settled_to),
             decided_to=int(decided_to),
             unsettled=unsettled,
+            beacon=beacon,
         )
+
+    def is_past(self, offset: int, record: int) -> bool:
+        """Whether the record is settled or stored, in a transaction that succeeded, beside a committed offset."""
+        return record < offset or (record < self.settled_to and record not in self.unsettled)
 
 
 def _pack(offsets: Sequence[int]) -> str:

@@ -13,26 +13,33 @@ from typing import Final
 
 from waybill.delivery.core.position import MAX_UNSETTLED
 
-__all__ = ["WINDOW", "Reach"]
+__all__ = ["NARROW", "WINDOW", "Reach"]
 
 #: Offsets a transaction allows beyond what was read: more than are attempted between two transactions, few enough
 #: that a crash leaves little in doubt.
 WINDOW: Final = 2_000
+#: The same where every attempt is written down: should that be lost, what lies below is ambiguous, and the wait for a
+#: transaction is nothing beside the wait for the database.
+NARROW: Final = 100
 
 
 class Reach:
     """One owner's account of one partition, in offsets of its commands."""
 
-    __slots__ = ("_attempted", "_former", "_granted", "_promised", "_settled_to", "_unsettled")
+    __slots__ = ("_attempted", "_former", "_granted", "_promised", "_settled_to", "_unsettled", "_window")
 
-    def __init__(self, former: int = 0, settled_to: int = 0, unsettled: Collection[int] = ()) -> None:
+    def __init__(
+        self, former: int = 0, settled_to: int = 0, unsettled: Collection[int] = (), window: int = WINDOW
+    ) -> None:
         """Take over what the former owner left; zeros are nothing.
 
         Args:
             former: its `sent_to`.
             settled_to: below this everything was settled or stored,
             unsettled: but for these.
+            window: how far a transaction allows attempts beyond what was read.
         """
+        self._window = window
         self._former = self._promised = former
         self._granted = self._attempted = 0
         self._settled_to, self._unsettled = settled_to, frozenset(unsettled)
@@ -78,7 +85,7 @@ class Reach:
         if is_released:
             self._promised = max(self._former, self._attempted)
         else:
-            self._promised = max(self._promised, position + WINDOW)
+            self._promised = max(self._promised, position + self._window)
         return self._promised
 
     def carried(self) -> None:

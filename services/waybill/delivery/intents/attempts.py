@@ -49,7 +49,7 @@ class Intents:
 
     def __init__(self, desk: Desk, owner: Owner, settler: Settler, gate: Gate) -> None:
         self._desk, self._owner, self._settler, self._gate = desk, owner, settler, gate
-        self._store = IntentStore(desk.tools.store.run)
+        self._store = IntentStore(desk.tools.store)
         self._openings: list[tuple[Opening, asyncio.Future[Opened | Intent | None]]] = []
         self._looks: list[tuple[str, asyncio.Future[Intent | None]]] = []
         self._answers: list[tuple[Answer, asyncio.Future[None]]] = []
@@ -223,7 +223,7 @@ class Intents:
             self._task = None
 
     async def _round(self) -> None:
-        owned = self._owner.owned.parameters()
+        owned = self._owner.owned
         if self._answers:
             answers = self._answers[:_MAX_BATCH]
             await self._store.answer(owned, [answer for answer, _ in answers])

@@ -5,15 +5,15 @@ statement is its own transaction. Repeating `begin` or `again` after a lost ackn
 opened and returns it as it stands, which the caller judges like anybody's.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from psycopg.types.json import Jsonb
 
-from waybill.delivery.store import OWNED
-from waybill.kernel.errors import FencedError
+from waybill.delivery.beacons.statements import LEAVES, MINE, OWNED, sure_sql
+from waybill.delivery.store import Owned, TaskStore
 
 __all__ = ["Answer", "Intent", "IntentStore", "Opened", "Opening"]
 
@@ -51,24 +51,23 @@ AGAIN: Final = _opening_sql("""
       AND i.attempts = r.found
     RETURNING i.delivery_id, i.sends, i.first_sent_at""")
 
-# What an attempt came to. One that never left, or was refused unseen, is no send.
-ANSWER: Final = """
-UPDATE delivery.intent AS i SET
-    answer = r.answer, sends = i.sends - r.unsent,
-    first_sent_at = CASE WHEN i.sends - r.unsent > 0 THEN i.first_sent_at END
-FROM unnest(%(delivery_id)s::uuid[], %(number)s::integer[], %(unsent)s::integer[], %(answer)s::jsonb[])
-    AS r (delivery_id, number, unsent, answer)
-WHERE i.tenant = %(tenant)s AND i.destination = %(destination)s AND i.delivery_id = r.delivery_id
-  AND i.attempts = r.number AND i.answer IS NULL
-"""
+# What an attempt came to. One that never left, or was refused unseen, is no send. An owner's answer leaves a beacon, anybody's is written.
+ANSWER: Final = f"""{MINE}
+), {LEAVES}, w AS (
+    UPDATE delivery.intent AS i SET
+        answer = r.answer, sends = i.sends - r.unsent,
+        first_sent_at = CASE WHEN i.sends - r.unsent > 0 THEN i.first_sent_at END
+    FROM unnest(%(delivery_id)s::uuid[], %(number)s::integer[], %(unsent)s::integer[], %(answer)s::jsonb[])
+        AS r (delivery_id, number, unsent, answer)
+    WHERE i.tenant = %(tenant)s AND i.destination = %(destination)s AND i.delivery_id = r.delivery_id
+      AND i.attempts = r.number AND i.answer IS NULL
+) SELECT count(*) FROM o
+"""  # noqa: S608 - put together from constants
 
-LOOK: Final = """
-SELECT delivery_id::text, record_offset, epoch::text, attempts, sends, first_sent_at, last_sent_at, answer
-FROM delivery.intent
-WHERE tenant = %(tenant)s AND destination = %(destination)s AND delivery_id = ANY(%(delivery_id)s::uuid[])
-"""
-
-Run = Callable[[str, Mapping[str, Any]], Awaitable[list[tuple[Any, ...]]]]
+LOOK: Final = sure_sql("""
+    SELECT delivery_id::text, record_offset, epoch::text, attempts, sends, first_sent_at, last_sent_at, answer
+    FROM delivery.intent
+    WHERE tenant = %(tenant)s AND destination = %(destination)s AND delivery_id = ANY(%(delivery_id)s::uuid[])""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,41 +114,43 @@ class Intent(NamedTuple):
 class IntentStore:
     """Intents in the worker's database. Every method may raise TransientError."""
 
-    def __init__(self, run: Run) -> None:
-        """Take what runs one statement."""
-        self._run = run
+    def __init__(self, store: TaskStore) -> None:
+        """Take what runs statements."""
+        self._store = store
 
-    async def begin(
-        self, owned: Mapping[str, Any], openings: Sequence[Opening], now: datetime
-    ) -> dict[str, Opened | Intent]:
+    async def begin(self, owned: Owned, openings: Sequence[Opening], now: datetime) -> dict[str, Opened | Intent]:
         """Open intents; return for each either that it is open or how it stands instead.
 
         Raises:
-            FencedError: the partition has another owner; nothing was written.
+            FencedError: the partition has another owner, or its database was set back; nothing was written.
         """
         return await self._open(BEGIN, owned, [one for one in openings if one.found is None], now) | (
             await self._open(AGAIN, owned, [one for one in openings if one.found is not None], now)
         )
 
-    async def answer(self, owned: Mapping[str, Any], answers: Sequence[Answer]) -> None:
+    async def answer(self, owned: Owned, answers: Sequence[Answer]) -> None:
         """Note what attempts came to, whoever owns the partition; an answer that is there stays."""
         values = _columns(answers, Answer)
         values["answer"] = [Jsonb(one.answer) for one in answers]
-        await self._run(ANSWER, {**owned, **values})
+        await self._store.write(ANSWER, owned, values)
 
-    async def look(self, owned: Mapping[str, Any], delivery_ids: Sequence[str]) -> dict[str, Intent]:
-        """Return the intents some deliveries have."""
-        rows = await self._run(LOOK, {**owned, "delivery_id": list(delivery_ids)})
+    async def look(self, owned: Owned, delivery_ids: Sequence[str]) -> dict[str, Intent]:
+        """Return the intents some deliveries have.
+
+        Raises:
+            FencedError: the database was set back: that it has none means nothing.
+        """
+        rows = await self._store.sure(LOOK, owned, {"delivery_id": list(delivery_ids)})
         return {row[0]: Intent(*row) for row in rows}
 
     async def _open(
-        self, query: str, owned: Mapping[str, Any], openings: Sequence[Opening], now: datetime
+        self, query: str, owned: Owned, openings: Sequence[Opening], now: datetime
     ) -> dict[str, Opened | Intent]:
         if not openings:
             return {}
-        rows = await self._run(query, {**owned, **_columns(openings, Opening), "now": now})
+        rows = await self._store.write(query, owned, {**_columns(openings, Opening), "now": now})
         if rows[0][0] == 0:
-            raise FencedError(f"{owned['tenant']}/{owned['destination']}[{owned['partition']}] has another owner")
+            raise owned.fenced()
         found: dict[str, Opened | Intent] = {row[1]: Opened(*row[1:]) for row in rows if row[1] is not None}
         missing = [one.delivery_id for one in openings if one.delivery_id not in found]
         return found | (await self.look(owned, missing) if missing else {})

@@ -23,6 +23,24 @@ class IntentTables:
         self._trace, self._broken = trace, broken
         self._rows: dict[tuple[str, str], Row] = {}
 
+    def copy(self) -> Mapping[tuple[str, str], Row]:
+        """Return what there is now."""
+        return {key: dict(row) for key, row in self._rows.items()}
+
+    def set_back(self, copy: Mapping[tuple[str, str], Row]) -> None:
+        """Have what there was, nothing else."""
+        self._rows = {key: dict(row) for key, row in copy.items()}
+
+    def note(self, destination: str, row: Row) -> None:
+        """Note that a delivery was acknowledged."""
+        known = self._rows.get((destination, row["delivery_id"]))
+        if known is None:
+            self._rows[destination, row["delivery_id"]] = row
+        else:
+            attempts, first = max(known["attempts"], row["attempts"]), known["first_sent_at"] or row["first_sent_at"]
+            sends = max(known["sends"], row["sends"])
+            known.update(attempts=attempts, sends=sends, first_sent_at=first, answer=row["answer"])
+
     def begin(self, values: Values) -> list[tuple[Any, ...]]:
         """Open first intents, and those whose last attempt was answered; return what is open now."""
         opened = []

@@ -1,6 +1,5 @@
 """The rows of open tasks and of what people decided, and what the worker's statements do to them."""
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, Final, Protocol
 from uuid import UUID
@@ -10,13 +9,12 @@ from waybill.delivery import store as sql
 from waybill.delivery.core.lanes import HALTING
 from waybill.delivery.resolutions import statements as resolutions
 from waybill.simulator.tables.intents import IntentTables
+from waybill.simulator.tables.marks import Key, Marked, Values, key_of
 from waybill.simulator.trace import Trace
 
-__all__ = ["DecidedTables", "Key", "Observer", "Row", "Tables", "Values"]
+__all__ = ["DecidedTables", "Key", "Observer", "Row", "Tables", "Values", "key_of"]
 
-Key = tuple[str, str, int]
 Row = dict[str, Any]
-Values = Mapping[str, Any]
 _IMAGE: Final = tuple(column.name for column in fields(sql.RowImage))
 _TELLING: Final = tuple(column.name for column in fields(resolutions.ResolutionRow))
 #: A gap resolution that nobody heard yet.
@@ -51,12 +49,15 @@ class Observer(Protocol):
         ...
 
 
-class Tables:
+class Tables(Marked):
     """The rows, and what statements do to them."""
 
     def __init__(self, trace: Trace) -> None:
+        super().__init__()
         self._trace = trace
         self.rows: dict[str, Row] = {}
+        #: Names of all rows there ever were, whatever was set back since.
+        self.stored: set[str] = set()
         self.observer: Observer | None = None
         self.intents = IntentTables(trace, self._broken)
 
@@ -81,9 +82,17 @@ class Tables:
             name = f"{row['destination']}/{row['delivery_id']}"
             if name not in self.rows:
                 self.rows[name] = row
+                self.stored.add(name)
                 written.append(row["delivery_id"])
                 self._trace("database", f"row {_told(row)}")
         return written
+
+    def replace(self, row: Row) -> None:
+        """Put a row in the place of an older one, or where there was none."""
+        name = f"{row['destination']}/{row['delivery_id']}"
+        self.rows[name] = {"kind": "delivery", **row}
+        self.stored.add(name)
+        self._trace("database", f"row again {_told(row)}")
 
     def move(self, values: Values) -> list[str]:
         """Move rows, each from the version before."""
@@ -187,7 +196,7 @@ class Tables:
             rows = [row for row in self._own(values) if row["blocks"] and row["aggregate"] == aggregate]
             rows.sort(key=lambda row: (row["sequence"], row["record_offset"]))
             found.extend(_pick(row, sql.Feed) for row in rows[: values["limit"]])
-        return found
+        return self.sure(sql.FEED, values, found, len(sql.Feed._fields))
 
     def due(self, values: Values) -> list[tuple[Any, ...]]:
         """Return ambiguous heads that are to be asked about."""
