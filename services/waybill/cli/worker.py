@@ -9,6 +9,7 @@ from waybill.cli.output import console
 from waybill.delivery.main import RunOptions, run
 from waybill.infra import log
 from waybill.infra.addresses import Addresses, environment, home_folder
+from waybill.readmodel.standing import ReadModelStanding
 
 __all__ = ["app"]
 
@@ -40,4 +41,4 @@ def run_worker(
     log.configure(level=log_level)
     options = RunOptions(tenant=tenant, destination=destination, metrics_port=metrics_port, slot=slot)
     slots = home_folder(environ, Path.cwd()) / "worker-slots"
-    run(Addresses.load(), options, environ, slots, console.print)
+    run(Addresses.load(), options, environ, slots, console.print, ReadModelStanding)

@@ -17,7 +17,8 @@ from waybill.delivery.decisions.decider import Decider
 from waybill.delivery.desk import Desk, Given
 from waybill.delivery.gate import LEASE_S, Claimed, Gate
 from waybill.delivery.intents.attempts import Intents
-from waybill.delivery.settler import Settler, Topics
+from waybill.delivery.lookups.settling import KnowingSettler
+from waybill.delivery.settler import Topics
 from waybill.delivery.store import Owned
 from waybill.delivery.takeover import LeftOver, Sweeper, find_position, publish_left_over, read_rows
 from waybill.infra.kafka import OffsetMove
@@ -40,7 +41,7 @@ class PartitionActor:
         self.owned = Owned(tenant=desk.tenant, destination=name, partition=given.partition, epoch=given.epoch)
         self.place = Place(self._topics.commands, given.partition, str(given.epoch))
         self.lanes = PartitionLanes(0, desk.limits)
-        self.settler = Settler(desk, self, self._topics)
+        self.settler = KnowingSettler(desk, self, self._topics)
         #: Records may be read; reading is paused because the bound is reached.
         self.is_taken = self.is_held = False
         #: Nothing of it is dispatched any more.

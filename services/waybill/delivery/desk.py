@@ -1,6 +1,7 @@
 """What the owners of partitions share, and what they are to each other: the seams inside the component."""
 
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -15,6 +16,7 @@ from waybill.delivery.decisions.feed import DecisionFeed
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
 from waybill.delivery.store import Owned
+from waybill.infra.kafka import GroupReader
 from waybill.kernel.ids import Tenant
 
 __all__ = ["Desk", "Given", "Owner"]
@@ -147,6 +149,11 @@ class Desk(Protocol):
 
     async def committed(self, partition: int) -> tuple[int, str | None] | None:
         """Return the group's committed offset and metadata."""
+        ...
+
+    @property
+    def ask(self) -> "Callable[[Callable[[GroupReader], int]], Awaitable[int]]":
+        """Runs an errand on the reader's thread and returns its answer."""
         ...
 
     def count(self, owner: Owner, verdict: Verdict, item: Item) -> None:

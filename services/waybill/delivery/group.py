@@ -74,6 +74,7 @@ class DestinationGroup:
         self._log = get_logger("delivery").bind(tenant=self.tenant, destination=target.name)
         strand = settings.clients.strand(f"reader {self.name}")
         self._reader = ReaderThread(self._make_reader, self, self.name, strand)
+        self.ask = self._reader.ask
 
     def start(self) -> None:
         """Join the group and start sending."""

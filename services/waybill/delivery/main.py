@@ -5,7 +5,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +19,7 @@ from waybill.delivery.decisions.feed import Decoder
 from waybill.delivery.failpoints import from_environment
 from waybill.delivery.ports import ConfigSource
 from waybill.delivery.store import TaskStore
-from waybill.delivery.worker import Worker, WorkerParts, WorkerSettings
+from waybill.delivery.worker import MakeStanding, Worker, WorkerParts, WorkerSettings
 from waybill.fabric.follow import ConfigFollower
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
@@ -128,7 +128,12 @@ def make_worker(
 
 
 def run(
-    addresses: Addresses, options: RunOptions, environ: Mapping[str, str], slots: Path, say: Callable[[str], None]
+    addresses: Addresses,
+    options: RunOptions,
+    environ: Mapping[str, str],
+    slots: Path,
+    say: Callable[[str], None],
+    make_standing: MakeStanding,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT, then drain."""
     clock = SystemClock()
@@ -140,6 +145,7 @@ def run(
                 bootstrap=bootstrap, slot=slot, tenant=options.tenant, destination=options.destination
             )
             worker = make_worker(addresses, settings, config, environ, clock)
+            worker.tools = replace(worker.tools, standing=make_standing(worker.tools.store.run))
             server = None
             if options.metrics_port is not None:
                 server = MetricsServer(

@@ -1,6 +1,6 @@
 """What the worker needs from others: the applied configuration, the keys it signs with, its clients."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,8 +10,9 @@ from waybill.egress.client import GuardedClient
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.infra.strand import Strand, ThreadStrand
 from waybill.infra.topic_reader import TopicReader
+from waybill.kernel.ids import Tenant
 
-__all__ = ["Clients", "ConfigSource", "SignerSource"]
+__all__ = ["Clients", "ConfigSource", "SignerSource", "Standing"]
 
 
 class ConfigSource(Protocol):
@@ -19,6 +20,20 @@ class ConfigSource(Protocol):
 
     def current(self) -> FabricConfig:
         """Return it; version 0 before the first apply."""
+        ...
+
+
+class Standing(Protocol):
+    """What the topics say of deliveries, as somebody folded them."""
+
+    async def acknowledged(
+        self, tenant: Tenant, partition: int, end: int, delivery_ids: Collection[str]
+    ) -> Collection[str] | None:
+        """Return those that are acknowledged; None while the partition's states below `end` are not folded yet.
+
+        Raises:
+            TransientError: not now.
+        """
         ...
 
 

@@ -14,6 +14,7 @@ from waybill.contracts.states import BLOCKING, State
 from waybill.delivery.core.lanes import HALTING, Held, Item, Lane, PartitionLanes
 from waybill.delivery.core.stored import pack_record, unpack_record
 from waybill.delivery.failpoints import Failpoints
+from waybill.delivery.ports import Standing
 from waybill.delivery.store import Feed, Found, Owned, RowImage, RowMove, TaskStore
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
@@ -72,6 +73,8 @@ class RowTools:
     store: TaskStore
     clock: Clock
     failpoints: Failpoints
+    #: Who knows what was acknowledged without a row; None: nobody is asked.
+    standing: Standing | None = None
 
 
 class Rows:

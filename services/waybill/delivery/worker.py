@@ -6,7 +6,7 @@ is gone is drained and left, all within seconds of `waybill apply`.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from waybill.delivery.decisions.feed import DecisionFeed, Decoder
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.group import DestinationGroup, GroupSettings
 from waybill.delivery.intake import Intake, IntakeSettings
-from waybill.delivery.ports import Clients, ConfigSource, SignerSource
+from waybill.delivery.ports import Clients, ConfigSource, SignerSource, Standing
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target, outbound_of
 from waybill.delivery.store import TaskStore
@@ -36,7 +36,7 @@ from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.kernel.ids import Tenant
 
-__all__ = ["Worker", "WorkerParts", "WorkerSettings"]
+__all__ = ["MakeStanding", "Worker", "WorkerParts", "WorkerSettings"]
 
 _RESTART_S: Final = 5.0
 #: How often a client of a former configuration is looked at.
@@ -45,6 +45,8 @@ _RETIRE_S: Final = 0.2
 _KEYS_TICKS: Final = 600
 
 Key = tuple[str, str]
+#: Makes who knows what was acknowledged, from what runs one statement.
+MakeStanding = Callable[[Callable[[str, Mapping[str, Any]], Awaitable[list[tuple[Any, ...]]]]], Standing]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +93,7 @@ class Worker:
         self.intakes: dict[str, Intake] = {}
         self.registry = CollectorRegistry()
         self._meter = metrics.Meter(self.registry)
-        self._tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
+        self.tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
         self._traffic = Traffic(parts.controls, parts.clock, settings.slot, settings.max_in_flight)
         self._watch = StuckWatch(parts.clock)
         self._restart_at: dict[Key, float] = {}
@@ -220,7 +222,7 @@ class Worker:
             clients=self._parts.clients,
             feed=self._feed,
         )
-        group = self.groups[key] = DestinationGroup(target, self._committer, self._tools, settings)
+        group = self.groups[key] = DestinationGroup(target, self._committer, self.tools, settings)
         self._traffic.join(key, group)
         group.start()
 

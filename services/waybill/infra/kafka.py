@@ -203,6 +203,21 @@ class GroupReader:
             raise TransientError("the committed offset cannot be read now")
         return (found.offset, found.metadata) if found.offset >= 0 else None
 
+    def stable_end(self, topic: str, partition: int, timeout_s: float) -> int:
+        """Return the offset below which every transaction of any partition has ended.
+
+        Raises:
+            TransientError: no answer in time.
+        """
+        self._on_own_thread()
+        try:
+            found = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout_s)
+        except KafkaException as error:
+            raise TransientError("the end of a partition cannot be read now") from error
+        if found is None:
+            raise TransientError("the end of a partition cannot be read now")
+        return int(found[1])
+
     def group_metadata(self) -> object:
         """Return the membership as it is now, opaque."""
         self._on_own_thread()

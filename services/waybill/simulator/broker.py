@@ -7,6 +7,7 @@
 """
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -114,6 +115,7 @@ class Broker:
         self.decisions = [CommandLog() for _ in range(partitions)]
         #: Everything workers wrote, in the order of commits.
         self.published: list[Outgoing] = []
+        self._ends: dict[Place, int] = defaultdict(int)
         self.offsets: dict[Place, Committed] = {}
         self.witness: Witness | None = None
         self._open: dict[str, Transaction] = {}
@@ -188,6 +190,8 @@ class Broker:
         if self.witness is not None:
             self.witness.transaction(transaction, self.offsets)
         self.published.extend(transaction.records)
+        for record in transaction.records:
+            self._ends[record.topic, record.partition] += 1
         for group, move in transaction.offsets:
             self.offsets[group, move.partition] = (move.offset, move.metadata)
         told = ", ".join(f"[{move.partition}]={move.offset}" for _, move in transaction.offsets)
@@ -200,6 +204,10 @@ class Broker:
             return False
         self._abort(producer, "its producer")
         return True
+
+    def end(self, topic: str, partition: int) -> int:
+        """Return how many records of a partition are committed."""
+        return self._ends[topic, partition]
 
     # Offsets
 

@@ -108,6 +108,17 @@ class SimReader:
         if found is not None:
             found.is_paused = True
 
+    async def stable_end(self, topic: str, partition: int, timeout_s: float) -> int:
+        """Return how many records of a partition are decided.
+
+        Raises:
+            TransientError: not in time.
+        """
+        end: int = await self._wire.network.brokers(
+            self.process, lambda answer: answer(self._broker.end(topic, partition))
+        )
+        return end
+
     async def committed(self, partition: int, timeout_s: float) -> Committed:
         """Return offset and note once they are stable.
 

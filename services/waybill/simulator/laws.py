@@ -45,8 +45,6 @@ SCHEMAS: Final = {1: OUTCOME, 2: TASK_STATE, 3: DEAD_LETTER}
 _ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
 #: From here a delivery goes on by itself: an ambiguous one is asked about.
 _OPEN: Final = frozenset({"queued", "retrying", "ambiguous"})
-#: How a delivery ends that never had a row.
-_FIRST: Final = (1, "queued", "acknowledged")
 Delivery = tuple[str, str]
 _DONE: Final = 200
 #: Refused before it was looked at: nothing is to be remembered.
@@ -220,10 +218,6 @@ class AttemptLaws:
                 )
         inflight[process] = None
 
-    def is_repeated(self, destination: str, delivery_id: str) -> bool:
-        """Whether the relay offered it more than once."""
-        return (destination, delivery_id) in self._orders.repeated
-
     def attempt_ended(self, process: str, destination: str, delivery_id: str, status: int | None) -> None:
         """Note what a worker got to see."""
         is_good = status == _DONE
@@ -368,8 +362,6 @@ class Laws(AttemptLaws):
             return
         account = (outcome["version"], outcome["state_before"], outcome["state_after"])
         known = self.moves[delivery].setdefault(outcome["outcome_id"], account)
-        if known != account and known == _FIRST and delivery in self._orders.repeated:
-            return  # a known limit: a repeat of what was acknowledged without a row is not known as one
         if known != account and self.was_set_back and self._orders.delivery(*delivery) is None:
             return  # a gap resolution whose row was lost
         if known != account:

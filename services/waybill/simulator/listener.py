@@ -85,10 +85,6 @@ class Observer(Protocol):
         """A worker calls its client: its last look was just before."""
         ...
 
-    def is_repeated(self, destination: str, delivery_id: str) -> bool:
-        """Whether the relay offered it more than once: what was done is then answered, see `schedule`."""
-        ...
-
     def attempt_ended(self, process: str, destination: str, delivery_id: str, status: int | None) -> None:
         """The client gave the worker an answer, or a failure: None."""
         ...
@@ -129,8 +125,6 @@ class Listener:
         scripted = self.script.get(delivery_id)
         if scripted:
             return scripted.pop(0)
-        if delivery_id in self.effects and self.observer.is_repeated(self.destination, delivery_id):
-            return Fate.GOOD
         weather = self.network.weather
         if self.network.chance(weather.listener_fails):
             return self.network.rng.choice(_BAD)

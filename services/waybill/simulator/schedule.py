@@ -1,9 +1,4 @@
-"""A seed's schedule: what the world consists of, which commands come when, what goes wrong and when.
-
-One thing is never drawn together with another, because the engine does not yet keep what it would take to tell them
-apart; it has its named seed among the tests, marked as a known limit: records the relay repeats, with listeners that
-fail what they have done (a repeat of what was acknowledged is not known as one).
-"""
+"""A seed's schedule: what the world consists of, which commands come when, what goes wrong and when."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -156,7 +151,7 @@ def draw(seed: int) -> Schedule:
         profile=bears.choice(_PROFILES),
         settle_after_s=bears.choice((None, SETTLE_S)),
     )
-    commands = _commands(rng, chaos_s, repeats=repeats, short=not repeats)
+    commands = _commands(rng, chaos_s, repeats=repeats, short=not repeats or bears.random() < 0.5)
     replacing = Random(f"replacing/{seed}")  # noqa: S311 - dice, no secrets
     if not repeats and replacing.random() < 0.3:
         commands = tuple(_replacing(command, replacing) for command in commands)

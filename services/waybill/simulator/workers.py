@@ -1,7 +1,7 @@
 """The real worker, put together on simulated clients."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, cast
 
 from waybill.contracts.codec import DECISION, AvroReader, schema_text
@@ -21,11 +21,13 @@ from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.infra.topic_reader import TopicReader
 from waybill.simulator.database import Database
 from waybill.simulator.kafka_clients import SimDecisions, SimProducer, SimReader, Wire
+from waybill.simulator.laws import Laws
 from waybill.simulator.listener import Listener, SimHttp
 from waybill.simulator.loop import ProcessEnded
 from waybill.simulator.network import CALM, Network, Weather
 from waybill.simulator.process import SimClock, SimProcess, SimStrand
 from waybill.simulator.store import SimControls, SimStore
+from waybill.simulator.tables.standing import SimStanding
 from waybill.simulator.trace import Trace
 
 __all__ = ["SCHEMA_IDS", "Setup", "Workers"]
@@ -73,6 +75,9 @@ class Surroundings(Protocol):
     controls: SimControls
     listeners: dict[str, Listener]
     clocks: dict[str, SimClock]
+    laws: Laws
+    #: Whether the read model folds.
+    is_folded: bool
     #: The configuration as processes see it.
     seen: FabricConfig
 
@@ -121,7 +126,10 @@ class Workers:
             clients=self._clients(process),
             controls=world.controls,
         )
-        return Worker(settings, parts)
+        worker = Worker(settings, parts)
+        standing = SimStanding(process, world.network, world.laws, lambda: world.is_folded)
+        worker.tools = replace(worker.tools, standing=standing)
+        return worker
 
     def current(self) -> FabricConfig:
         """Return the applied configuration."""

@@ -71,6 +71,8 @@ class World:
         self.laws.now = lambda: self.timeline.now
         self.broker.witness, self.database.observer = self.laws, self
         self.listeners: dict[str, Listener] = {}
+        #: Whether the read model folds.
+        self.is_folded = True
         self.config = FabricConfig(version=1, tenants=(TenantConfig(name=TENANT, partitions=setup.partitions),))
         for name in setup.destinations:
             self._add_destination(name)

@@ -24,10 +24,11 @@ def test_a_429_holds_back_every_lane_until_its_time(make_world: MakeWorld) -> No
     world.start("w0")
     told = world.relay.emit("subject/1")
     world.script(told, LIMITED)
-    reached(world, lambda: world.database.find("crm", told.delivery_id("crm")) is not None)
+    reached(world, lambda: world.laws.attempts == 1)
     since = world.timeline.now
+    world.timeline.run_for(0.1)
     others = [world.relay.emit(f"subject/{n}") for n in range(2, 6)]
-    world.timeline.run_for(0.7)
+    world.timeline.run_for(0.6)
     assert world.laws.attempts == 1, "the others wait for the destination's second too"
 
     reached(world, lambda: len(world.laws.effects) == len(others) + 1, 10.0)

@@ -128,9 +128,6 @@ def test_an_attempt_from_a_row_is_under_way_when_its_partition_is_lost_and_its_t
     assert state(world, order) == State.AMBIGUOUS, "it was done, and nobody may say that it was not"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="known limit: a repeat of what was acknowledged without a row is not known as one"
-)
 @pytest.mark.requirement("AT-2", "RS-1")
 def test_the_relay_repeats_what_was_acknowledged_and_its_listener_is_gone(make_world: MakeWorld) -> None:
     world = make_world()

@@ -22,8 +22,8 @@ from waybill.delivery.decisions.ruling import Ruling
 from waybill.delivery.decisions.standstill import LOOK_S, Standstill
 from waybill.delivery.decisions.statements import DecisionStore
 from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.rows import surface
-from waybill.delivery.settler import Settler
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import FencedError, TransientError
 from waybill.kernel.ids import Aggregate, CommandId, delivery_id
@@ -38,7 +38,7 @@ _EARLY_KEPT: Final = COMMANDS_KEPT + timedelta(days=1)
 class Decider:
     """The decisions of one partition; lives on the loop."""
 
-    def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
+    def __init__(self, desk: Desk, owner: Owner, settler: KnowingSettler) -> None:
         self._desk, self._owner, self._settler = desk, owner, settler
         self._store = DecisionStore(desk.tools.store)
         self._standstill = Standstill(desk, owner, settler)

@@ -15,8 +15,9 @@ from waybill.delivery.core.records import Event
 from waybill.delivery.core.retry import End, moved
 from waybill.delivery.decisions.statements import DecisionStore, Standing
 from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.rows import item_of, move_of
-from waybill.delivery.settler import Settler, untried
+from waybill.delivery.settler import untried
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import TransientError
 
@@ -28,7 +29,7 @@ _WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 class Ruling:
     """Judges decisions of one partition; lives on the loop."""
 
-    def __init__(self, desk: Desk, owner: Owner, settler: Settler, store: DecisionStore) -> None:
+    def __init__(self, desk: Desk, owner: Owner, settler: KnowingSettler, store: DecisionStore) -> None:
         self._desk, self._owner, self._settler, self._store = desk, owner, settler, store
         self._log = get_logger("delivery").bind(
             tenant=desk.tenant, destination=desk.target.name, partition=owner.partition

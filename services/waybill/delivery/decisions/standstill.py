@@ -1,6 +1,6 @@
 """An aggregate that stands still while a decision about it is judged: nothing new of it starts, and rows alone count.
 
-What is under way ends first: an attempt, a question, a write, a load, a gap resolution. What is in memory becomes rows.
+What is under way ends first: an attempt, a question, a look-up, a write, a load, a gap resolution. What is in memory becomes rows.
 Afterwards the lane begins anew from its rows, whatever became of them.
 """
 
@@ -12,7 +12,8 @@ from waybill.delivery.core.lanes import HALTING, Held, Lane
 from waybill.delivery.core.records import Event
 from waybill.delivery.decisions.statements import Standing
 from waybill.delivery.desk import Desk, Owner
-from waybill.delivery.settler import Settler, untried
+from waybill.delivery.lookups.settling import KnowingSettler
+from waybill.delivery.settler import untried
 
 __all__ = ["LOOK_S", "Standstill"]
 
@@ -23,7 +24,7 @@ LOOK_S: Final = 0.02
 class Standstill:
     """Brings held lanes of one partition to rest and lets them go on; lives on the loop."""
 
-    def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
+    def __init__(self, desk: Desk, owner: Owner, settler: KnowingSettler) -> None:
         self._desk, self._owner, self._settler = desk, owner, settler
 
     async def into_rows(self, lane: Lane) -> None:
@@ -43,7 +44,8 @@ class Standstill:
     def _is_busy(self, lane: Lane) -> bool:
         is_asked = lane.head is not None and lane.head.state in HALTING
         is_written = lane.writing > 0 or self._settler.rows.is_touching(lane.aggregate)
-        return is_asked or is_written or lane.loading or self._desk.is_under_way(lane)
+        is_known = not self._settler.lookups.is_touching(lane.aggregate)
+        return is_asked or is_written or not is_known or lane.loading or self._desk.is_under_way(lane)
 
     def end(self, lane: Lane, rows: int) -> None:
         """Let a lane at rest go on; so many rows block it."""
