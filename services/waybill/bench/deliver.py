@@ -23,6 +23,7 @@ from waybill.bench.world import DESTINATION, InstantListener, Shape, World, inst
 from waybill.contracts.fabric import FabricConfig, Profile
 from waybill.contracts.names import delivery_group
 from waybill.delivery.main import make_worker
+from waybill.delivery.ports import Clients
 from waybill.delivery.worker import Worker, WorkerSettings
 from waybill.infra.clock import SystemClock
 from waybill.infra.group_offsets import GroupOffsets
@@ -71,17 +72,20 @@ class FixedConfig:
         return self.config
 
 
-def worker_of(world: World, url: str, slot: str, environ: Mapping[str, str]) -> Worker:
+def worker_of(world: World, url: str, slot: str, environ: Mapping[str, str], clients: Clients | None = None) -> Worker:
     """Make a real worker of the world; nothing is started."""
     settings = WorkerSettings(bootstrap=world.stack.kafka, slot=slot)
-    return make_worker(world.addresses(), settings, FixedConfig(world.config(url)), environ, SystemClock())
+    config = FixedConfig(world.config(url))
+    return make_worker(world.addresses(), settings, config, environ, SystemClock(), clients)
 
 
 @asynccontextmanager
-async def running_worker(world: World, url: str, slot: str = "") -> AsyncIterator[Worker]:
+async def running_worker(
+    world: World, url: str, slot: str = "", clients: Clients | None = None
+) -> AsyncIterator[Worker]:
     """Run a real worker of the world on this loop; it is drained at the end."""
     calm_collector()  # as the worker's own process does; the raw loop runs under the same
-    worker = worker_of(world, url, slot or world.database, {})
+    worker = worker_of(world, url, slot or world.database, {}, clients)
     stop = asyncio.Event()
     running = asyncio.create_task(worker.run(stop))
     try:

@@ -54,6 +54,8 @@ class Ledger:
         start = body.find(b'"subject":"') + 11
         aggregate = body[start : body.index(b'"', start)]
         start = body.find(b'"aggregatesequence":') + 20
+        if start < 20:  # a peer's request: it has none
+            return b""
         sequence = int(body[start : body.index(b",", start)])
         if sequence < self.last.get(aggregate, 0):
             self.inversions += 1

@@ -19,7 +19,7 @@ from waybill.contracts.names import commands_topic
 from waybill.infra.postgres import connect
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["RelayOptions", "bench_relay"]
+__all__ = ["RelayOptions", "bench_relay", "insert_rows"]
 
 _PATIENCE_S: Final = 180.0
 _PAYLOAD_BYTES: Final = 400
@@ -68,6 +68,17 @@ def _await(consumer: Consumer, rows: int) -> None:
             raise UnavailableError(f"{rows - seen} of {rows} rows did not come back within {_PATIENCE_S:.0f} s")
 
 
+def insert_rows(world: World, rows: int, number: int) -> float:
+    """Insert so many rows for each tenant in one transaction; return the monotonic second just before its commit."""
+    with closing(connect(world.admin_dsn)) as owner:
+        values = {"type": COMMAND_TYPE, "kind": AGGREGATE_TYPE, "round": number, "destination": DESTINATION}
+        values |= {"bytes": _PAYLOAD_BYTES, "rows": rows, "tenants": list(world.tenants)}
+        owner.execute(_INSERT, values)
+        started = time.monotonic()
+        owner.commit()
+    return started
+
+
 def bench_relay(options: RelayOptions, progress: Callable[[str], None]) -> dict[str, Any]:
     """Run the benchmark on the running local stack and return its report."""
     rates: list[float] = []
@@ -77,12 +88,7 @@ def bench_relay(options: RelayOptions, progress: Callable[[str], None]) -> dict[
         for number in range(options.rounds + 1):
             rows = per_tenant if number else per_tenant // 10  # the first warms up
             progress(f"round {number} of {options.rounds}: inserting {rows * 2:,} rows")
-            with closing(connect(world.admin_dsn)) as owner:
-                values = {"type": COMMAND_TYPE, "kind": AGGREGATE_TYPE, "round": number, "destination": DESTINATION}
-                values |= {"bytes": _PAYLOAD_BYTES, "rows": rows, "tenants": list(world.tenants)}
-                owner.execute(_INSERT, values)
-                started = time.monotonic()
-                owner.commit()
+            started = insert_rows(world, rows, number)
             _await(consumer, rows * 2)
             elapsed = time.monotonic() - started
             if number:

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -65,6 +65,10 @@ def backlog_headers(tenant: Tenant, aggregate: str) -> list[tuple[str, bytes | N
     return list(_headers(tenant, aggregate, {DESTINATION: 1}, uuid.uuid4()))
 
 
+def _one_destination(_key: int) -> Sequence[DestinationName]:
+    return (DESTINATION,)
+
+
 @dataclass(slots=True)
 class Backlog:
     """Makes backlogs for one tenant; sequences go on from one backlog to the next."""
@@ -74,6 +78,8 @@ class Backlog:
     aggregates: int = 2_000
     #: What the ids of its aggregates begin with: backlogs of one tenant keep apart by it.
     prefix: str = ""
+    #: The destinations of an aggregate, by its number.
+    destinations: Callable[[int], Sequence[DestinationName]] = _one_destination
     #: Monotonic seconds just before the last backlog became visible.
     visible_at: float = 0.0
     _next: int = 0
@@ -100,13 +106,14 @@ class Backlog:
         topic = commands_topic(self.tenant)
         self._producer.begin_transaction()
         for number in range(commands):
-            place = self._next + number
-            aggregate = f"{AGGREGATE_TYPE}/{self.prefix}{place % self.aggregates}"
+            sequence, key = divmod(self._next + number, self.aggregates)
+            aggregate = f"{AGGREGATE_TYPE}/{self.prefix}{key}"
+            sequences = dict.fromkeys(self.destinations(key), sequence + 1)
             self._producer.produce(
                 topic,
                 key=aggregate.encode(),
                 value=_DATA,
-                headers=_headers(self.tenant, aggregate, {DESTINATION: place // self.aggregates + 1}, uuid.uuid4()),
+                headers=_headers(self.tenant, aggregate, sequences, uuid.uuid4()),
                 on_delivery=self._produced,
             )
             if number % _BATCH == 0:

@@ -126,7 +126,7 @@ class World:
             allow_networks=("127.0.0.1/32",),  # the listener runs on this machine
             outboxes=(outbox,),
             destinations=destinations,
-            routes=(RouteConfig(tenant=tenant, command_type=COMMAND_TYPE, destinations=(DESTINATION,)),),
+            routes=(RouteConfig(tenant=tenant, command_type=COMMAND_TYPE, destinations=shape.destinations[:1]),),
         )
 
 

@@ -6,8 +6,10 @@ import typer
 
 from waybill.bench.deliver import DeliverOptions, bench_deliver
 from waybill.bench.emit import EmitOptions, bench_emit
+from waybill.bench.fanout import FanoutOptions, bench_fanout
 from waybill.bench.isolation import IsolationOptions, bench_isolation
 from waybill.bench.latency import LatencyOptions, bench_latency
+from waybill.bench.peers import PeersOptions, bench_peers
 from waybill.bench.relay import RelayOptions, bench_relay
 from waybill.bench.scale import ScaleOptions, bench_scale
 from waybill.cli.output import JsonFlag, console, print_json, print_table
@@ -16,12 +18,14 @@ from waybill.infra import log
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Measure relay, emit, deliver, latency, isolation and scale.")
+app = typer.Typer(
+    no_args_is_help=True, help="Measure relay, emit, deliver, latency, isolation, scale, fan-out and peers."
+)
 
 
 @app.callback()
 def _group() -> None:
-    """Measure relay, emit, deliver, latency, isolation and scale."""
+    """Measure relay, emit, deliver, latency, isolation, scale, fan-out and peers."""
     log.configure(level="warning")  # the worker under test would otherwise write into the report
 
 
@@ -118,3 +122,24 @@ def scale(
     """What many aggregates and many open rows cost, and how long a killed worker's partitions wait."""
     options = ScaleOptions(commands=commands, pairs=pairs, aggregates=aggregates, rows=rows)
     _show(bench_scale(options, _say), as_json=as_json)
+
+
+@app.command()
+def fanout(
+    destinations: Annotated[int, typer.Option(min=1, help="Destinations of one process.")] = 50,
+    commands: Annotated[int, typer.Option(min=1, help="Commands; each names one destination in a hundred.")] = 2_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """What one process pays for many destinations, each named by few commands."""
+    _show(bench_fanout(FanoutOptions(destinations=destinations, commands=commands), _say), as_json=as_json)
+
+
+@app.command()
+def peers(
+    commands: Annotated[int, typer.Option(min=100, help="Rows in each arm of a pair.")] = 5_000,
+    pairs: Pairs = 5,
+    outpost: Annotated[str, typer.Option(help="Where a running Outpost takes events; it is fed beside them.")] = "",
+    as_json: JsonFlag = False,
+) -> None:
+    """The same outbox and listener behind Debezium Server's HTTP sink (fetched once, 745 MiB) and behind Waybill."""
+    _show(bench_peers(PeersOptions(commands=commands, pairs=pairs, outpost=outpost), _say), as_json=as_json)

@@ -17,7 +17,7 @@ from waybill.delivery.controls.statements import ControlStore
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.decisions.feed import Decoder
 from waybill.delivery.failpoints import from_environment
-from waybill.delivery.ports import ConfigSource
+from waybill.delivery.ports import Clients, ConfigSource
 from waybill.delivery.store import TaskStore
 from waybill.delivery.worker import MakeStanding, Worker, WorkerParts, WorkerSettings
 from waybill.fabric.follow import ConfigFollower
@@ -109,9 +109,14 @@ def hold_slot(folder: Path, wanted: str | None = None) -> Iterator[str]:
 
 
 def make_worker(
-    addresses: Addresses, settings: WorkerSettings, config: ConfigSource, environ: Mapping[str, str], clock: Clock
+    addresses: Addresses,
+    settings: WorkerSettings,
+    config: ConfigSource,
+    environ: Mapping[str, str],
+    clock: Clock,
+    clients: Clients | None = None,
 ) -> Worker:
-    """Build a worker on real adapters; nothing is started."""
+    """Build a worker on real adapters, or on clients of the caller's; nothing is started."""
     registry = Registry(addresses.need("registry_url"))
     store = TaskStore(addresses.need("worker_dsn"))
     parts = WorkerParts(
@@ -123,6 +128,7 @@ def make_worker(
         clock=clock,
         failpoints=from_environment(environ),
         controls=ControlStore(store.run),
+        clients=clients or Clients(),
     )
     return Worker(settings, parts)
 

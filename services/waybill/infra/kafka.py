@@ -9,6 +9,7 @@ Nothing of the client library leaves this module: records come out as `Record`, 
 `confluent_kafka.aio` is not used; it deadlocks in public.
 """
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, cast
@@ -124,8 +125,22 @@ class Listener(Protocol):
 class GroupReader:
     """One member of one consumer group on one topic. All methods belong to the thread that made the first call."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str, listener: Listener) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        listener: Listener,
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> None:
+        """Take what it needs; `on_bytes` is told once a second, on the reader's thread, what it has received in all."""
         self._topic, self._group, self._listener = topic, group, listener
+        watched: dict[str, Any] = {}
+        if on_bytes is not None:
+            watched = {
+                "statistics.interval.ms": 1_000,
+                "stats_cb": lambda text: on_bytes(json.loads(text)["rx_bytes"]),
+            }
         self._thread: int | None = None
         self._consumer: Any = Consumer(
             {
@@ -145,6 +160,7 @@ class GroupReader:
                 "retry.backoff.ms": 10,
                 "socket.keepalive.enable": True,
                 "log_level": 0,
+                **watched,
             }
         )
 
