@@ -109,8 +109,11 @@ class Senders:
         heapq.heappush(self._timers, (due, next(self._serial), owner, lane))
 
     def forget(self, owners: Sequence[Owner]) -> None:
-        """Drop what owners that let go wanted to be reminded of: it may be days away."""
+        """Drop what owners that let go wanted to be attempted, or reminded of: it may be days away."""
         gone = {id(owner) for owner in owners}
+        ready = [entry for entry in self._ready if id(entry[0]) not in gone]
+        self._ready.clear()  # in place: the senders hold on to it
+        self._ready.extend(ready)
         self._timers = [timer for timer in self._timers if id(timer[2]) not in gone]
         heapq.heapify(self._timers)
 

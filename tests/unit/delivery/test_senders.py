@@ -98,3 +98,17 @@ async def test_only_attempts_of_before_keep_a_former_client_open() -> None:
     await _retire(cast("HttpClient", client), is_used)
     assert client.is_closed
     await senders.stop()
+
+
+async def test_lanes_of_an_owner_that_is_gone_are_let_go_while_nothing_starts() -> None:
+    destination = Destination()
+    senders = Senders(cast("Any", destination), SystemClock())
+    senders.valve.is_shut = True
+    gone: Any = Owner([item(1)])
+    here: Any = Owner([item(2)])
+    senders.offer(gone, Lane("subject/1"))
+    senders.offer(here, Lane("subject/2"))
+
+    senders.forget([gone])
+
+    assert senders.ready == 1

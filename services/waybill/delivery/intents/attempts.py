@@ -76,11 +76,11 @@ class Intents:
         return await self._resume(item, found, body, is_expired=is_expired)
 
     async def may_have_sent(self, item: Item) -> bool:
-        """Whether a byte of a delivery may have left: an intent that was opened and not answered as unsent."""
+        """Whether a byte of a delivery may have left: an intent that was opened and not answered as never sent."""
         if not self._desk.target.rule_for(item).needs_intent:
             return False
         found = await self._look(item)
-        return found is not None and found.sends > 0
+        return found is not None and (found.sends > 0 or _was_sent(found.answer))
 
     def conclude(self, lane: Lane, item: Item, outcome: Outcome | None) -> None:
         """Go on after an attempt, or after none."""
@@ -247,6 +247,11 @@ class Intents:
 
     def _give_up(self, queue: list[tuple[Any, asyncio.Future[Any]]]) -> None:
         self._settle(queue, len(queue), _nothing)
+
+
+def _was_sent(answer: dict[str, Any] | None) -> bool:
+    """Whether an answered attempt left: what was refused unseen by 429 did, though it is no send to be remembered."""
+    return answer is not None and answer["phase"] != Phase.BEFORE_SENDING
 
 
 def _nothing(entry: object) -> None:
