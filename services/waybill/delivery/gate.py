@@ -99,7 +99,7 @@ class Gate:
         if lane.asleep:
             self._owner.lanes.rouse(lane)
             self._owner.pump()
-        if item is None or lane.held or not self._has_lease(lane, item):
+        if item is None or lane.held or lane.unsaid or not self._has_lease(lane, item):
             return None
         now = self._desk.tools.clock.now()
         due = self._not_before(lane, item, now)

@@ -231,12 +231,15 @@ class Settler:
         failpoints("before_publish")
         delivery_id, version = row.delivery_id, row.version
         again = lane if item.state is State.RETRYING else None
+        if again is not None:
+            again.unsaid = True
 
         def done() -> None:
             failpoints("after_publish")
             rows.published(delivery_id, version)
             if again is None or owner.gone:
                 return
+            again.unsaid = False
             if item.expected is not None and item.expected < item.sequence:
                 self.resolver.retell(again, item, item.expected)
             else:

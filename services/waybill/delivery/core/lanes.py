@@ -225,6 +225,7 @@ class Lane:
         "in_doubt",
         "loading",
         "rows",
+        "unsaid",
         "waiting",
         "writing",
     )
@@ -249,6 +250,8 @@ class Lane:
         self.halted_at = 0
         #: A former owner may have been attempting its first row.
         self.in_doubt = False
+        #: Its head's row was moved and Kafka has not heard of it: another move would take the place of that one.
+        self.unsaid = False
         #: Stands still while people's decision about one of its deliveries is carried out (`core.holding`).
         self.held = False
 

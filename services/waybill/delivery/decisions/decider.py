@@ -183,7 +183,7 @@ class Decider:
             if judged is Judged.EARLY and not has_memory(lane):
                 self._expect(decision)
                 break
-        await self._standstill.still(lane)
+        await self._standstill.into_rows(lane)  # also when it was judged long ago: `end` begins anew from rows alone
         rows = await self._store.blocking(owner.owned, decision.aggregate)
         if owner.is_closing:
             return False

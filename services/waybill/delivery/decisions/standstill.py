@@ -45,7 +45,8 @@ class Standstill:
         is_asked = lane.head is not None and lane.head.state in HALTING
         is_written = lane.writing > 0 or self._settler.rows.is_touching(lane.aggregate)
         is_known = not self._settler.lookups.is_touching(lane.aggregate)
-        return is_asked or is_written or not is_known or lane.loading or self._desk.is_under_way(lane)
+        is_waiting = is_asked or is_written or lane.loading or lane.unsaid
+        return is_waiting or not is_known or self._desk.is_under_way(lane)
 
     def end(self, lane: Lane, rows: int) -> None:
         """Let a lane at rest go on; so many rows block it."""
