@@ -229,14 +229,11 @@ class Settler:
         if row.pending_outcome is None or row.pending_state is None:
             raise InvariantBroken("a move without an outcome")
         failpoints("before_publish")
-        delivery_id, version = row.delivery_id, row.version
-        again = lane if item.state is State.RETRYING else None
-        if again is not None:
-            again.unsaid = True
+        again = _untold(lane) if lane is not None and item.state is State.RETRYING else None
 
         def done() -> None:
             failpoints("after_publish")
-            rows.published(delivery_id, version)
+            rows.published(row.delivery_id, row.version)
             if again is None or owner.gone:
                 return
             again.unsaid = False
@@ -246,7 +243,7 @@ class Settler:
                 self._desk.offer(owner, again)
 
         pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
-        records = self.topics.outgoing(owner.partition, item.aggregate, delivery_id, pending)
+        records = self.topics.outgoing(owner.partition, item.aggregate, row.delivery_id, pending)
         self._desk.committer.add(owner, records, done)
         if lane is not None and item.state is State.ACKNOWLEDGED:
             owner.lanes.row_closed(lane, item)
@@ -266,6 +263,12 @@ class Settler:
         """Record that the relay offered again what a row holds: nothing is sent, nothing moves (AT-2)."""
         _stand_as(item, found)
         self.audit(item, Event("repeat", item.state, False, untried(self._desk.tools.clock.now()), None))
+
+
+def _untold(lane: Lane) -> Lane:
+    """Let a lane wait until Kafka has its head's move."""
+    lane.unsaid = True
+    return lane
 
 
 def _stand_as(item: Item, found: Found) -> None:
