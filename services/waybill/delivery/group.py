@@ -26,6 +26,7 @@ from waybill.delivery.senders import Senders
 from waybill.delivery.takeover import NotTakenError
 from waybill.infra.kafka import GroupReader, Listener, Record
 from waybill.infra.log import get_logger, is_debug
+from waybill.infra.patience import Patience
 from waybill.kernel.errors import ContractError, FencedError, TransientError
 
 __all__ = ["DestinationGroup", "GroupSettings"]
@@ -170,14 +171,13 @@ class DestinationGroup:
                 del self.actors[owner.partition]
 
     async def _take(self, actor: PartitionActor) -> None:
-        failures = 0
+        patience = Patience(_RETAKE_S)
         while not actor.gone:
             try:
                 await actor.take()
             except TransientError as error:
                 self._log.info("partition.waiting", partition=actor.partition, reason=str(error))
-                await asyncio.sleep(_RETAKE_S[min(failures, len(_RETAKE_S) - 1)])
-                failures += 1
+                await patience.wait()
             except FencedError:  # somebody took it meanwhile: whose it is the brokers say
                 actor.refused()
                 return

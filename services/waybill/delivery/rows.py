@@ -17,6 +17,7 @@ from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.ports import Standing
 from waybill.delivery.store import Feed, Found, Owned, RowImage, RowMove, TaskStore
 from waybill.infra.log import get_logger
+from waybill.infra.patience import Patience
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import FencedError, TransientError
 
@@ -26,7 +27,6 @@ _MAX_ROWS: Final = 500
 _MAX_BYTES: Final = 8 * 1024 * 1024
 #: Rows of one aggregate loaded at a time, at most.
 _FEED: Final = 16
-_WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 #: The kind of a row that tells a gap (`waybill.delivery.resolutions`).
 RESOLUTION: Final = "resolution"
 
@@ -87,8 +87,7 @@ class Rows:
         self._published: list[tuple[str, int]] = []
         self._task: asyncio.Task[None] | None = None
         self._lanes: PartitionLanes | None = None
-        #: The database did not answer the last time.
-        self.is_failing = False
+        self._patience = Patience()
         self._log = get_logger("delivery")
 
     def begin(self, lanes: PartitionLanes) -> None:
@@ -99,6 +98,11 @@ class Rows:
     def is_idle(self) -> bool:
         """Whether nothing is to be written or read."""
         return self._task is None
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the database did not answer the last time."""
+        return self._patience.failures > 0
 
     @property
     def waiting(self) -> int:
@@ -131,17 +135,15 @@ class Rows:
             self._task.add_done_callback(surface)
 
     async def _run(self) -> None:
-        failures = 0
         try:
             while not self._owner.gone and self._has_work():
                 try:
                     await self._round()
-                    failures, self.is_failing = 0, False
+                    self._patience.worked()
                 except TransientError as error:
-                    if failures == 0:
+                    if not self.is_failing:
                         self._log.warning("rows.waiting", partition=self._owner.owned.partition, reason=str(error))
-                    await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
-                    failures, self.is_failing = failures + 1, True
+                    await self._patience.wait()
         except FencedError:
             self._owner.refused()
         finally:

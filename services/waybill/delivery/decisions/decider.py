@@ -25,12 +25,12 @@ from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.rows import surface
 from waybill.infra.log import get_logger
+from waybill.infra.patience import Patience
 from waybill.kernel.errors import FencedError, TransientError
 from waybill.kernel.ids import Aggregate, CommandId, delivery_id
 
 __all__ = ["Decider"]
 
-_WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 #: A decision about what never came is forgotten when its command cannot come any more.
 _EARLY_KEPT: Final = COMMANDS_KEPT + timedelta(days=1)
 
@@ -138,7 +138,7 @@ class Decider:
             self._task.add_done_callback(surface)
 
     async def _run(self) -> None:
-        failures = 0
+        patience = Patience()
         try:
             while self._queue and not self._owner.is_closing:
                 offset, decision = self._queue[0]
@@ -146,12 +146,11 @@ class Decider:
                     if not await self._settle(decision):
                         break
                 except TransientError as error:
-                    if failures == 0:
+                    if patience.failures == 0:
                         self._log.warning("decisions.waiting", reason=str(error))
-                    await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
-                    failures += 1
+                    await patience.wait()
                     continue
-                failures = 0
+                patience.worked()
                 self._done(offset, decision)
         except FencedError:
             self._owner.refused()

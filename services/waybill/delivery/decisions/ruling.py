@@ -4,9 +4,8 @@ The verdict is written in the transaction that moves the row (`statements`); the
 is: a crash between leaves a move that the next owner says.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, assert_never
+from typing import assert_never
 
 from waybill.contracts.decision import Decision, DecisionKind
 from waybill.delivery.core.decisions import Judged, SkipIt, Void, judge
@@ -19,11 +18,10 @@ from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.rows import item_of, move_of
 from waybill.delivery.settler import untried
 from waybill.infra.log import get_logger
+from waybill.infra.patience import Patience
 from waybill.kernel.errors import TransientError
 
 __all__ = ["Ruling"]
-
-_WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 
 
 class Ruling:
@@ -116,15 +114,14 @@ class Ruling:
             TransientError: the partition is given back; the next owner says what is written and not said.
             FencedError: it is somebody else's.
         """
-        failures = 0
+        patience = Patience()
         while True:
             try:
                 return await write(self._owner.owned, *values)
             except TransientError:
                 if self._owner.is_closing:
                     raise
-            await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
-            failures += 1
+            await patience.wait()
 
     def _audit(self, item: Item, decision: Decision, detail: str) -> None:
         """Record in the outcomes what became of a decision that moved nothing."""

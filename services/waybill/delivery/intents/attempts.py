@@ -26,6 +26,7 @@ from waybill.delivery.intents.statements import Answer, Intent, IntentStore, Ope
 from waybill.delivery.rows import surface
 from waybill.delivery.settler import Settler, untried
 from waybill.infra.log import get_logger
+from waybill.infra.patience import Patience
 from waybill.kernel.errors import FencedError, TransientError
 
 __all__ = ["MARGIN", "Intents"]
@@ -201,19 +202,18 @@ class Intents:
         return await future
 
     async def _run(self) -> None:
-        failures = 0
+        patience = Patience(_WAITS)
         try:
             while self._answers or self._looks or self._openings:
                 try:
                     await self._round()
-                    failures = 0
+                    patience.worked()
                 except TransientError as error:
-                    if failures == 0:
+                    if patience.failures == 0:
                         self._log.warning("intents.waiting", partition=self._owner.partition, reason=str(error))
-                    if self._owner.gone and failures >= _LAST_WORDS:
+                    if self._owner.gone and patience.failures >= _LAST_WORDS:
                         self._give_up(self._answers)
-                    await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
-                    failures += 1
+                    await patience.wait()
                 except FencedError:
                     self._owner.refused()
                 if self._owner.gone:

@@ -19,12 +19,12 @@ from waybill.delivery.resolutions.statements import ResolutionRow, ResolutionSto
 from waybill.delivery.rows import item_of, surface
 from waybill.delivery.store import Feed
 from waybill.infra.log import get_logger
+from waybill.infra.patience import Patience
 from waybill.kernel.errors import FencedError, InvariantBroken, TransientError
 from waybill.kernel.ids import Aggregate
 
 __all__ = ["Resolver"]
 
-_WAITS: Final = (0.1, 0.3, 1.0, 2.0)
 #: Ends that one resolution tells again.
 _MANY: Final = 200
 
@@ -135,19 +135,18 @@ class Resolver:
             self._task.add_done_callback(surface)
 
     async def _run(self) -> None:
-        failures = 0
+        patience = Patience()
         try:
             while self._jobs and not self._owner.gone:
                 lane, job = self._jobs[0]
                 try:
                     await job()
                 except TransientError as error:
-                    if failures == 0:
+                    if patience.failures == 0:
                         self._log.warning("resolutions.waiting", reason=str(error))
-                    await asyncio.sleep(_WAITS[min(failures, len(_WAITS) - 1)])
-                    failures += 1
+                    await patience.wait()
                     continue
-                failures = 0
+                patience.worked()
                 self._jobs.popleft()
                 if not self._owner.gone:
                     reload(self._owner.lanes, lane)
