@@ -30,7 +30,7 @@ from waybill.infra.group_offsets import GroupOffsets
 from waybill.infra.runner import calm_collector
 from waybill.kernel.errors import UnavailableError
 
-__all__ = ["DeliverOptions", "FixedConfig", "bench_deliver", "running_worker", "worker_of"]
+__all__ = ["DeliverOptions", "FixedConfig", "bench_deliver", "drain", "running_worker", "worker_of"]
 
 _PATIENCE_S: Final = 300.0
 _POLL_S: Final = 0.05
@@ -108,6 +108,29 @@ class _Sample:
     seconds: float = 0.0
 
 
+async def drain(backlog: Backlog, offsets: GroupOffsets, group: str, commands: int) -> tuple[float, float]:
+    """Deliver a backlog; return seconds and CPU seconds of this process from its visibility on.
+
+    The brokers are asked in a thread: the loop belongs to the worker that is measured.
+
+    Raises:
+        UnavailableError: it was not delivered in time.
+    """
+    ends = await asyncio.to_thread(backlog.load, commands)
+    cpu = time.process_time()
+    deadline = time.monotonic() + _PATIENCE_S
+    while not await asyncio.to_thread(_is_passed, offsets, group, ends):
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"{commands} commands were not delivered within {_PATIENCE_S:.0f} s")
+        await asyncio.sleep(_POLL_S)
+    return time.monotonic() - backlog.visible_at, time.process_time() - cpu
+
+
+def _is_passed(offsets: GroupOffsets, group: str, ends: Mapping[tuple[str, int], int]) -> bool:
+    committed = offsets.committed(group)
+    return all(committed.get(place, 0) >= end for place, end in ends.items())
+
+
 class _Bench:
     """One run on one world."""
 
@@ -120,18 +143,7 @@ class _Bench:
 
     async def drain(self, commands: int) -> tuple[float, float]:
         """Deliver a backlog; return seconds and CPU seconds of this process from its visibility on."""
-        ends = await asyncio.to_thread(self._backlog.load, commands)
-        cpu = time.process_time()
-        deadline = time.monotonic() + _PATIENCE_S
-        while not await asyncio.to_thread(self._is_passed, ends):
-            if time.monotonic() > deadline:
-                raise UnavailableError(f"{commands} commands were not delivered within {_PATIENCE_S:.0f} s")
-            await asyncio.sleep(_POLL_S)
-        return time.monotonic() - self._backlog.visible_at, time.process_time() - cpu
-
-    def _is_passed(self, ends: Mapping[tuple[str, int], int]) -> bool:
-        committed = self._offsets.committed(self._group)
-        return all(committed.get(place, 0) >= end for place, end in ends.items())
+        return await drain(self._backlog, self._offsets, self._group, commands)
 
     async def subject(self) -> None:
         """Measure the worker once."""

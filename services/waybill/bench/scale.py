@@ -18,7 +18,7 @@ from typing import Any, Final
 import uvloop
 
 from waybill.bench.core.pairs import MIN_PAIRS, Arm, abba
-from waybill.bench.deliver import running_worker
+from waybill.bench.deliver import drain, running_worker
 from waybill.bench.victim import victim
 from waybill.bench.workload import Backlog, Offer, Stream, backlog_headers
 from waybill.bench.world import DESTINATION, PARTITIONS, InstantListener, World, instant_listener, make_world
@@ -72,14 +72,9 @@ async def _cost(world: World, url: str, options: ScaleOptions, progress: Callabl
             progress(
                 f"cost per delivery: round {number} of {options.pairs * 2}, {backlogs[arm].aggregates:,} aggregates"
             )
-            ends = await asyncio.to_thread(backlogs[arm].load, options.commands)
-            cpu, deadline = time.process_time(), time.monotonic() + _PATIENCE_S * 4
-            while any(offsets.committed(group).get(place, 0) < end for place, end in ends.items()):
-                if time.monotonic() > deadline:
-                    raise UnavailableError("a backlog was not delivered in time")
-                await asyncio.sleep(0.05)
+            _, cpu = await drain(backlogs[arm], offsets, group, options.commands)
             if number:  # the first warms up
-                cost[arm].append((time.process_time() - cpu) / options.commands * 1e6)
+                cost[arm].append(cpu / options.commands * 1e6)
     ratios = [a / b for a, b in zip(cost[Arm.SUBJECT], cost[Arm.BASELINE], strict=True)]
     return {
         "cpu_us_per_delivery_many": round(statistics.median(cost[Arm.SUBJECT]), 1),
