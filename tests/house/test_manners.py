@@ -37,7 +37,18 @@ MAY_NAME_IT: dict[str, str] = {
     "docs/glossary.md": "says why it is not claimed",
     "services/waybill/devstack/plan.py": "names the feature of Connect it switches on",
 }
-COMPONENTS = ("catalog", "delivery", "devstack", "fabric", "listener", "outbox", "readmodel", "relay", "simulator")
+COMPONENTS = (
+    "catalog",
+    "conformance",
+    "delivery",
+    "devstack",
+    "fabric",
+    "listener",
+    "outbox",
+    "readmodel",
+    "relay",
+    "simulator",
+)
 ESSAY_CHARACTERS = 300
 
 
