@@ -2,8 +2,9 @@
 
 It may when one entry of `webhook-signature` verifies under a key the listener knows, valid at the signed timestamp,
 and that timestamp lies within the tolerance on either side of the listener's own clock. The window bounds how long a
-captured request can be repeated; what it lets through is stopped by the delivery record (DC-9, GW-4). Comparisons of
-shared-secret signatures take the same time wherever they differ.
+captured request can be repeated; what it lets through is stopped by the delivery record (DC-9, GW-4). What waited in a
+log has no window: there expiry and sequence decide. Comparisons of shared-secret signatures take the same time wherever
+they differ.
 """
 
 import hmac
@@ -182,7 +183,7 @@ def verify(
     body: bytes,
     keys: VerificationKeys,
     now: datetime,
-    tolerance: timedelta = DEFAULT_TOLERANCE,
+    tolerance: timedelta | None = DEFAULT_TOLERANCE,
 ) -> Verdict:
     """Decide whether a body may be believed.
 
@@ -191,7 +192,7 @@ def verify(
         body: the raw bytes, before anything read them.
         keys: what the listener knows.
         now: UTC, from the listener's clock.
-        tolerance: two-sided, inclusive.
+        tolerance: two-sided, inclusive; None where the age of a signature says nothing, as in a log.
 
     Returns:
         Accept, or Refuse with the first reason that applies; every refusal is AUTH on the wire (DC-9).
@@ -201,11 +202,12 @@ def verify(
     if not _TIMESTAMP.fullmatch(headers.timestamp) or len(headers.signature) > _MAX_HEADER or not headers.webhook_id:
         return Refuse(reason=RefuseReason.MALFORMED_HEADER)
     timestamp = int(headers.timestamp)
-    age = now.timestamp() - timestamp
-    if age > tolerance.total_seconds():
-        return Refuse(reason=RefuseReason.TIMESTAMP_TOO_OLD)
-    if -age > tolerance.total_seconds():
-        return Refuse(reason=RefuseReason.TIMESTAMP_TOO_NEW)
+    if tolerance is not None:
+        age = now.timestamp() - timestamp
+        if age > tolerance.total_seconds():
+            return Refuse(reason=RefuseReason.TIMESTAMP_TOO_OLD)
+        if -age > tolerance.total_seconds():
+            return Refuse(reason=RefuseReason.TIMESTAMP_TOO_NEW)
     entries = _entries(headers.signature)
     if entries is None:
         return Refuse(reason=RefuseReason.MALFORMED_HEADER)

@@ -33,10 +33,10 @@ from waybill.listener.asgi import (
     read_body,
     send_answer,
 )
-from waybill.listener.core.checks import Capability
+from waybill.listener.core.verification import Binding, Capability
 from waybill.listener.executor import Handler, HandlerFunction
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
-from waybill.listener.receiver import Binding, Limits, Receiver
+from waybill.listener.receiver import Limits, Receiver
 from waybill.listener.store import PostgresStore
 
 __all__ = ["Listener"]

@@ -1,6 +1,7 @@
-"""Executing a verified command once: claim, call, complete, commit.
+"""Executing a believed command once: claim, judge, call, complete, commit.
 
-Whatever transport brought the command, the steps are the same and lie in one transaction (GW-6). A handler that
+Whatever door brought the command, the steps are the same and lie in one transaction (GW-6). It is claimed before it is
+judged: a copy that comes too late waits for the one under way, and reports what that one did. A handler that
 refuses or fails leaves nothing behind, not even the record of the delivery: the sender's next attempt, or a redrive
 after the listener was mended, is a first one.
 """
@@ -24,11 +25,22 @@ from waybill.contracts.status_query import Said, StatusAnswer, StatusQuery
 from waybill.crypto.sealing import UnsealError
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import InvariantBroken, TransientError
-from waybill.listener.core.checks import ANY_TYPE, Capability
-from waybill.listener.core.dedup import Conflict, Repeat, Stored, decide_repeat
+from waybill.listener.core.claims import Claim
+from waybill.listener.core.dedup import Repeat, Stored
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt
+from waybill.listener.core.verification import (
+    ANY_TYPE,
+    Admit,
+    Capability,
+    Check,
+    Refusal,
+    Standing,
+    Terms,
+    admit,
+    judge_known,
+)
 from waybill.listener.sequences import Sequences
-from waybill.listener.store import Claim, PostgresStore
+from waybill.listener.store import PostgresStore
 from waybill.listener.transaction import BlockingTransaction
 
 __all__ = ["Executed", "Executor", "Handler", "HandlerFunction", "Outcome", "Refused"]
@@ -37,6 +49,8 @@ _log = logging.getLogger("waybill.listener")
 
 #: Called with the command and the open transaction; with or without `async`.
 HandlerFunction: TypeAlias = Callable[[Received, Any], Awaitable[Done] | Done]
+#: Called with the open transaction and what was executed before.
+_Run: TypeAlias = Callable[[psycopg.AsyncConnection, Stored | None], Awaitable[bytes]]
 #: When a database that does not answer may be asked again.
 _STORE_RETRY: Final = timedelta(seconds=2)
 
@@ -63,17 +77,19 @@ class Refused:
 
     problem: Problem
     retry_after: timedelta | None = None
+    #: Which check of the verification it failed; None when it passed them all.
+    check: Check | None = None
 
 
 Outcome: TypeAlias = Executed | Refused
 
 
-class _OutOfTurnError(Exception):
-    """Not the next one of its aggregate: rolls everything back."""
+class _SettledError(Exception):
+    """The verification settled it: rolls the claim back."""
 
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.reason)
-        self.problem = problem
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 class Executor:
@@ -88,18 +104,23 @@ class Executor:
         self._handlers = handlers
         self._clock = clock
 
-    async def execute(self, claim: Claim, command: Received) -> Outcome:
-        """Execute a command for which there is a handler, or report what was done before.
+    async def execute(self, claim: Claim, command: Received, terms: Terms) -> Outcome:
+        """Execute a believed command, report what was done before, or refuse it.
 
         Raises as `PostgresStore.open` does; everything later is an outcome.
         """
-        handler = self._handlers.get(command.envelope.command_type) or self._handlers[ANY_TYPE]
 
-        async def run(connection: psycopg.AsyncConnection) -> bytes:
-            if self._sequences is not None:
-                refused = await self._sequences.take_turn(connection, claim, command.envelope.sequence)
-                if refused is not None:
-                    raise _OutOfTurnError(refused)
+        async def run(connection: psycopg.AsyncConnection, stored: Stored | None) -> bytes:
+            lane = None
+            if self._sequences is not None and stored is None:
+                lane = await self._sequences.read(connection, claim)
+            standing = Standing(stored=stored, lane=lane)
+            verdict = admit(command.envelope, claim.identity, terms, standing, self._clock.now())
+            if not isinstance(verdict, Admit):
+                raise _SettledError(_settled(verdict))
+            if self._sequences is not None and lane is not None:
+                await self._sequences.take_turn(connection, claim, lane, command.envelope.sequence)
+            handler = self._handlers.get(command.envelope.command_type) or self._handlers[ANY_TYPE]
             done = await _call(handler.function, command, connection)
             return render_receipt(build_receipt(command, done, self._clock.now()))
 
@@ -108,7 +129,9 @@ class Executor:
     async def note(self, claim: Claim, gap: GapResolution) -> Outcome:
         """Record a gap resolution, and what it says where sequences are checked."""
 
-        async def run(connection: psycopg.AsyncConnection) -> bytes:
+        async def run(connection: psycopg.AsyncConnection, stored: Stored | None) -> bytes:
+            if stored is not None:
+                raise _SettledError(_settled(judge_known(stored, claim.identity)))
             if self._sequences is not None:
                 await self._sequences.note(connection, claim, gap)
             return render_receipt(
@@ -125,19 +148,6 @@ class Executor:
             )
 
         return await self._once(claim, run)
-
-    async def known(self, claim: Claim) -> Outcome | None:
-        """Report what was done before, without executing anything; None when nothing was.
-
-        Raises as `PostgresStore.open` does.
-        """
-        await self._store.open()
-        try:
-            async with self._store.transaction() as connection:
-                stored = await self._store.find(connection, claim)
-        except psycopg.OperationalError as error:
-            return _store_failed(claim, error)
-        return _report(stored, claim) if stored is not None else None
 
     async def status(self, claim: Claim, query: StatusQuery) -> StatusAnswer | Refused:
         """Say what became of a delivery: done, being done, or not done.
@@ -157,27 +167,25 @@ class Executor:
             return _store_failed(claim, error)
         else:
             if stored is not None and stored.identity.delivery_id == query.delivery_id:
-                known = decide_repeat(stored, claim.identity)
-                if isinstance(known, Conflict):
-                    return Refused(problem=known.problem)
+                known = judge_known(stored, claim.identity)
+                if isinstance(known, Refusal):
+                    return Refused(problem=known.problem, check=known.check)
                 said, receipt = Said.DONE, parse_receipt(known.receipt)
         return StatusAnswer(
             query_id=str(query.query_id), delivery_id=str(query.delivery_id), said=said, receipt=receipt
         )
 
-    async def _once(self, claim: Claim, run: Callable[[psycopg.AsyncConnection], Awaitable[bytes]]) -> Outcome:
+    async def _once(self, claim: Claim, run: _Run) -> Outcome:
         await (
             self._store.open()
         )  # what it raises is not the handler's: the caller answers for a store that never came up
         try:
             async with self._store.transaction() as connection:
                 stored = await self._store.claim(connection, claim)
-                if stored is not None:
-                    return _report(stored, claim)
-                receipt = await run(connection)
+                receipt = await run(connection, stored)
                 await self._store.complete(connection, claim, receipt, self._clock.now())
-        except _OutOfTurnError as early:
-            return Refused(problem=early.problem)
+        except _SettledError as settled:
+            return settled.outcome
         except (Refuse, UnsealError, TransientError) as refusal:
             return _refused(refusal)
         except psycopg.OperationalError as error:
@@ -203,12 +211,10 @@ async def _call(function: HandlerFunction, command: Received, connection: psycop
     return done
 
 
-def _report(stored: Stored, claim: Claim) -> Outcome:
-    match decide_repeat(stored, claim.identity):
-        case Repeat(receipt=receipt):
-            return Executed(receipt=receipt, is_repeat=True)
-        case conflict:
-            return Refused(problem=conflict.problem)
+def _settled(verdict: Repeat | Refusal) -> Outcome:
+    if isinstance(verdict, Repeat):
+        return Executed(receipt=verdict.receipt, is_repeat=True)
+    return Refused(problem=verdict.problem, check=verdict.check)
 
 
 def _refused(error: Refuse | UnsealError | TransientError) -> Refused:

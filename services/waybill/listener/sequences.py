@@ -10,9 +10,9 @@ import psycopg
 from psycopg import sql
 
 from waybill.contracts.envelope import GapResolution, Resolution
-from waybill.contracts.problem import Problem
-from waybill.listener.core.sequencing import Told, advance, check_turn
-from waybill.listener.store import Claim
+from waybill.listener.core.claims import Claim
+from waybill.listener.core.sequencing import Told, advance
+from waybill.listener.core.verification import Lane
 
 __all__ = ["Sequences"]
 
@@ -53,14 +53,14 @@ class Sequences:
         """Work in the schema of the delivery records."""
         self._schema = sql.Identifier(schema)
 
-    async def take_turn(self, connection: psycopg.AsyncConnection, claim: Claim, sequence: int) -> Problem | None:
-        """Take a delivery's turn, which counts when the transaction commits; or say why it is not its turn."""
-        where = _where(claim)
-        last, told = await self._read(connection, where)
-        refused = check_turn(sequence, claim.identity.delivery_id, last, told)
-        if refused is None:
-            await self._reach(connection, where, advance(max(last, sequence), told), done=sequence)
-        return refused
+    async def read(self, connection: psycopg.AsyncConnection, claim: Claim) -> Lane:
+        """Lock the lane of a claim's aggregate until the transaction ends, and say how far it has come."""
+        return await self._read(connection, _where(claim))
+
+    async def take_turn(self, connection: psycopg.AsyncConnection, claim: Claim, lane: Lane, sequence: int) -> None:
+        """Take a delivery's turn in a lane that was read; it counts when the transaction commits."""
+        last = advance(max(lane.last, sequence), lane.told)
+        await self._reach(connection, _where(claim), last, done=sequence)
 
     async def note(self, connection: psycopg.AsyncConnection, claim: Claim, gap: GapResolution) -> None:
         """Remember what a gap resolution says, and pass over it where its turn has come."""
@@ -73,14 +73,15 @@ class Sequences:
                 "resolution": entry.resolution.value,
             }
             await connection.execute(self._sql(TELL), {**where, **values})
-        last, told = await self._read(connection, where)
-        await self._reach(connection, where, advance(last, told), done=None)
+        lane = await self._read(connection, where)
+        await self._reach(connection, where, advance(lane.last, lane.told), done=None)
 
-    async def _read(self, connection: psycopg.AsyncConnection, where: dict[str, Any]) -> tuple[int, dict[int, Told]]:
+    async def _read(self, connection: psycopg.AsyncConnection, where: dict[str, Any]) -> Lane:
         row = await (await connection.execute(self._sql(LOCK), where)).fetchone()
         assert row is not None
         rows = await (await connection.execute(self._sql(TOLD), where)).fetchall()
-        return row[0], {number: Told(delivery_id=found, resolution=Resolution(word)) for number, found, word in rows}
+        told = {number: Told(delivery_id=found, resolution=Resolution(word)) for number, found, word in rows}
+        return Lane(last=row[0], told=told)
 
     async def _reach(
         self, connection: psycopg.AsyncConnection, where: dict[str, Any], last: int, done: int | None

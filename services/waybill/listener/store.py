@@ -12,7 +12,6 @@ purged before the command expired: a repeat after that is refused as expired, no
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -23,10 +22,10 @@ from psycopg_pool import AsyncConnectionPool
 from waybill.infra.migrate import migrate
 from waybill.infra.postgres import connect, identifier
 from waybill.kernel.errors import InvariantBroken
-from waybill.kernel.ids import DestinationName, Tenant
+from waybill.listener.core.claims import Claim
 from waybill.listener.core.dedup import Identity, Stored
 
-__all__ = ["Claim", "PostgresStore"]
+__all__ = ["PostgresStore"]
 
 MIGRATIONS: Final = "waybill.listener.migrations"
 
@@ -59,20 +58,6 @@ PURGE: Final = sql.SQL("""
     DELETE FROM {schema}.delivery
      WHERE received_at < %(before)s AND (expires_at IS NULL OR expires_at < %(now)s)
 """)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """What is recorded of a delivery when its execution begins."""
-
-    tenant: Tenant
-    destination: DestinationName
-    identity: Identity
-    command_type: str
-    aggregate: str
-    received_at: datetime
-    #: None for what never expires.
-    expires_at: datetime | None
 
 
 class PostgresStore:

@@ -1,7 +1,6 @@
-"""A listener's decisions, without a database: who may be executed, what is a repeat, what a receipt says."""
+"""A listener's decisions, without a database: what is a repeat, what a receipt says."""
 
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -10,79 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waybill.contracts.codes import ErrorCode
-from waybill.contracts.command import Command
-from waybill.contracts.envelope import Envelope, render
+from waybill.contracts.envelope import Envelope
 from waybill.contracts.envelope_reader import parse
 from waybill.contracts.receipt import parse_receipt, render_receipt
-from waybill.kernel.ids import DestinationName, Tenant
-from waybill.listener.core.checks import ANY_TYPE, Capability, check_binding, check_executable
 from waybill.listener.core.dedup import Conflict, Identity, Repeat, Stored, decide_repeat
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt, operation_digest
 from waybill.testing.ledger_listener import Behaviour
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-CRM = DestinationName("crm")
-MakeCommand = Callable[..., Command]
-
-
-@pytest.fixture
-def envelope(make_command: MakeCommand) -> Envelope:
-    """Read an envelope of tenant `acme` for `crm` that demands `erase` at version 2."""
-    found = parse(render(make_command(capability="erase", capability_version=2), CRM))
-    assert isinstance(found, Envelope)
-    return found
-
-
-@pytest.mark.requirement("DC-10")
-@pytest.mark.parametrize(
-    ("tenant", "destination", "reason"),
-    [
-        ("acme", "crm", None),
-        ("other", "crm", "tenant"),
-        ("acme", "mail", "destination"),
-        ("other", "mail", "tenant"),
-        ("ACME", "crm", "tenant"),
-        ("", "crm", "tenant"),
-    ],
-)
-def test_a_body_is_for_one_tenant_and_destination(
-    envelope: Envelope, tenant: str, destination: str, reason: str | None
-) -> None:
-    problem = check_binding(envelope, Tenant(tenant), DestinationName(destination))
-
-    assert (problem.reason if problem else None) == reason
-    assert problem is None or problem.code is ErrorCode.AUTHZ
-
-
-@pytest.mark.requirement("DC-8")
-@pytest.mark.requirement("DC-11")
-@pytest.mark.parametrize(
-    ("handlers", "seconds_left", "reason"),
-    [
-        ({"subject.erase": Capability()}, 1, None),
-        # The instant of expiry itself is too late.
-        ({"subject.erase": Capability()}, 0, "expired"),
-        ({"subject.erase": Capability()}, -1, "expired"),
-        ({}, 1, "command_type"),
-        # Two faults: the earlier check is named.
-        ({}, -1, "expired"),
-        ({"subject.export": Capability()}, 1, "command_type"),
-        ({ANY_TYPE: Capability()}, 1, None),
-        # A handler of its own stands before the one for all.
-        ({ANY_TYPE: Capability(), "subject.erase": Capability(name="export")}, 1, "capability"),
-        ({"subject.erase": Capability(name="erase")}, 1, None),
-        ({"subject.erase": Capability(versions=(1, 2))}, 1, None),
-        ({"subject.erase": Capability(versions=(2, 9))}, 1, None),
-        ({"subject.erase": Capability(versions=(1, 1))}, 1, "capability"),
-        ({"subject.erase": Capability(versions=(3, 9))}, 1, "capability"),
-    ],
-)
-def test_what_may_be_executed(
-    envelope: Envelope, handlers: dict[str, Capability], seconds_left: int, reason: str | None
-) -> None:
-    problem = check_executable(envelope, handlers, envelope.expires_at - timedelta(seconds=seconds_left))
-
-    assert (problem.reason if problem else None) == reason
 
 
 def identity(delivery: int, operation: str, body: bytes, what: bytes) -> Identity:
