@@ -16,22 +16,31 @@ refuses (`raise Refuse(...)`) or fails leaves nothing behind, not even a record:
 a listener that was mended can take a redrive.
 
 From a request to an answer: `app` (ASGI) → `receiver` (signature, checks) → `executor` (claim, handler, receipt,
-commit) → `store` (PostgreSQL). The decisions are in `core`. What is outside the transaction (a mail, a call to another
-service) is not made once by any of this: write an intent row and act on it after the commit.
+commit) → `stores` (PostgreSQL, SQLite, memory, none). The decisions are in `core`. What is outside the transaction (a
+mail, a call to another service) is not made once by it: give the store `effect=Effect.ELSEWHERE` and each handler a
+`recover` that finds out whether an attempt acted.
 """
 
 from waybill.contracts.codes import ErrorCode
+from waybill.contracts.fabric import Profile
 from waybill.contracts.receipt import ReceiptStatus
 from waybill.listener.app import Listener
 from waybill.listener.core.message import Done, Received, Refuse
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
 from waybill.listener.receiver import Limits
-from waybill.listener.store import PostgresStore
+from waybill.listener.stores.forgetful import NoStore
+from waybill.listener.stores.memory import MemoryStore
+from waybill.listener.stores.port import DedupStore, Effect
+from waybill.listener.stores.postgres import PostgresStore
+from waybill.listener.stores.sqlite import BlockingSqliteTransaction, SqliteStore, SqliteTransaction
 from waybill.listener.transaction import BlockingTransaction
 
 __all__ = [
+    "BlockingSqliteTransaction",
     "BlockingTransaction",
+    "DedupStore",
     "Done",
+    "Effect",
     "ErrorCode",
     "FixedKeys",
     "JwksFile",
@@ -39,8 +48,13 @@ __all__ = [
     "KeySource",
     "Limits",
     "Listener",
+    "MemoryStore",
+    "NoStore",
     "PostgresStore",
+    "Profile",
     "ReceiptStatus",
     "Received",
     "Refuse",
+    "SqliteStore",
+    "SqliteTransaction",
 ]

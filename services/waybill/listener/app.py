@@ -12,8 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-import psycopg
-
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
@@ -34,10 +32,10 @@ from waybill.listener.asgi import (
     send_answer,
 )
 from waybill.listener.core.verification import Binding, Capability
-from waybill.listener.executor import Handler, HandlerFunction
+from waybill.listener.executor import Handler, HandlerFunction, RecoverFunction
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
 from waybill.listener.receiver import Limits, Receiver
-from waybill.listener.store import PostgresStore
+from waybill.listener.stores.port import DedupStore, Effect, check_promise
 
 __all__ = ["Listener"]
 
@@ -60,8 +58,11 @@ class Listener:
         destination: the name under which the fabric delivers here.
         keys: the tenant's public keys: a JWKS file or URL, a key source, or fixed keys.
         store: where deliveries are recorded, in the database of the business data.
-        limits: tolerance and sizes.
+        limits: tolerance and sizes, and what the fabric was told of this destination.
         clock: for tests.
+
+    Raises:
+        ConfigError: the store keeps less than the limits promise.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Listener:
         tenant: str,
         destination: str,
         keys: VerificationKeys | KeySource | Path | str,
-        store: PostgresStore,
+        store: DedupStore,
         limits: Limits | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -78,39 +79,54 @@ class Listener:
         self._keys = _key_source(keys, self._clock)
         self._store = store
         self._limits = limits or Limits()
+        declared = self._limits.profile or store.memory.profile
+        check_promise(store.memory, declared, self._limits.retry_horizon, in_order=self._limits.in_order)
         self._handlers: dict[str, Handler] = {}
         binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
         self._receiver = Receiver(binding, self._keys, store, self._handlers, self._limits, self._clock)
 
     def on(
-        self, command_type: str, *, capability: str | None = None, versions: tuple[int, int] | None = None
+        self,
+        command_type: str,
+        *,
+        capability: str | None = None,
+        versions: tuple[int, int] | None = None,
+        recover: RecoverFunction | None = None,
     ) -> Callable[[H], H]:
         """Register the handler of a command type.
 
-        The handler is called with the `Received` command and the open transaction (an `AsyncConnection` of psycopg,
-        or a `BlockingTransaction` when it is not `async`) and returns `Done`. What it writes through that
-        transaction commits together with the delivery record, or not at all; it must not commit by itself.
+        The handler is called with the `Received` command and what it writes through, and returns `Done`: with
+        PostgreSQL an `AsyncConnection` of psycopg, or a `BlockingTransaction` when it is not `async`; with SQLite a
+        `SqliteTransaction`; with the others None. What it writes there commits together with the delivery record, or
+        not at all; it must not commit by itself.
 
         Args:
             command_type: as producers name it; `*` for every type without a handler of its own.
             capability: refuse commands that demand another one.
             versions: lowest and highest capability version served, inclusive.
+            recover: called as the handler, before it, when an earlier attempt may have acted: returns what happened,
+                or None when nothing did. Needed where the store's effect is elsewhere, and nowhere else.
 
         Raises:
-            ConfigError: the type has a handler.
+            ConfigError: the type has a handler, or `recover` is missing, or is there for nothing.
         """
         if command_type in self._handlers:
             raise ConfigError(f"command type {command_type!r} has a handler already")
+        if (recover is not None) != (self._store.memory.effect is Effect.ELSEWHERE):
+            raise ConfigError(
+                f"command type {command_type!r}: `recover` belongs to a store with effect=Effect.ELSEWHERE, where an "
+                "attempt may have acted without a record of it, and to no other"
+            )
 
         def register(function: H) -> H:
             declared = Capability(name=capability, versions=versions)
-            self._handlers[command_type] = Handler(function=function, capability=declared)
+            self._handlers[command_type] = Handler(function=function, capability=declared, recover=recover)
             return function
 
         return register
 
     async def open(self) -> None:
-        """Open the store; raises as `PostgresStore.open` does."""
+        """Open the store; raises as its `open` does."""
         await self._store.open()
 
     async def close(self) -> None:
@@ -155,7 +171,9 @@ class Listener:
         try:
             await self._keys.current()
             await self._store.ping()
-        except (FabricError, psycopg.Error) as error:
+        except Exception as error:
+            if not isinstance(error, FabricError) and not self._store.is_unavailable(error):
+                raise
             body = json.dumps({"status": "unavailable", "error": type(error).__name__}).encode()
             return Answer(status=503, content_type=RECEIPT_TYPE, body=body)
         return Answer(status=200, content_type=RECEIPT_TYPE, body=b'{"status":"ok"}')
@@ -180,7 +198,9 @@ class Listener:
         while True:
             try:
                 _log.info("deliveries.purged", extra={"count": await self.purge()})
-            except psycopg.Error as error:
+            except Exception as error:
+                if not self._store.is_unavailable(error):
+                    raise
                 _log.warning("store.unavailable", extra={"error": type(error).__name__})
             await asyncio.sleep(_PURGE_EVERY_S)
 

@@ -4,21 +4,21 @@ Whatever door brought the command, the steps are the same and lie in one transac
 judged: a copy that comes too late waits for the one under way, and reports what that one did. A handler that
 refuses or fails leaves nothing behind, not even the record of the delivery: the sender's next attempt, or a redrive
 after the listener was mended, is a first one.
+
+Where the effect is elsewhere, the claim commits first and is pending. An attempt that meets it pending asks the
+handler's `recover` whether it happened, and only what did not happen is judged and begun anew.
 """
 
-import asyncio
-import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, TypeAlias, assert_never, cast
-
-import psycopg
+from typing import Any, Final, TypeAlias, assert_never
 
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import GapResolution
+from waybill.contracts.fabric import Profile
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import Receipt, ReceiptStatus, parse_receipt, render_receipt
 from waybill.contracts.status_query import Said, StatusAnswer, StatusQuery
@@ -26,31 +26,30 @@ from waybill.crypto.sealing import UnsealError
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import InvariantBroken, TransientError
 from waybill.listener.core.claims import Claim
-from waybill.listener.core.dedup import Repeat, Stored
+from waybill.listener.core.dedup import Pending, Repeat, Stored, decide_pending
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt
 from waybill.listener.core.verification import (
     ANY_TYPE,
     Admit,
     Capability,
     Check,
+    Lane,
     Refusal,
     Standing,
     Terms,
     admit,
     judge_known,
 )
-from waybill.listener.sequences import Sequences
-from waybill.listener.store import PostgresStore
-from waybill.listener.transaction import BlockingTransaction
+from waybill.listener.stores.port import DedupStore, Effect, Found, UnderWayError, Work
 
-__all__ = ["Executed", "Executor", "Handler", "HandlerFunction", "Outcome", "Refused"]
+__all__ = ["Executed", "Executor", "Handler", "HandlerFunction", "Outcome", "RecoverFunction", "Refused"]
 
 _log = logging.getLogger("waybill.listener")
 
 #: Called with the command and the open transaction; with or without `async`.
 HandlerFunction: TypeAlias = Callable[[Received, Any], Awaitable[Done] | Done]
-#: Called with the open transaction and what was executed before.
-_Run: TypeAlias = Callable[[psycopg.AsyncConnection, Stored | None], Awaitable[bytes]]
+#: Called likewise: what happened, or None when nothing did.
+RecoverFunction: TypeAlias = Callable[[Received, Any], Awaitable[Done | None] | Done | None]
 #: When a database that does not answer may be asked again.
 _STORE_RETRY: Final = timedelta(seconds=2)
 
@@ -61,6 +60,8 @@ class Handler:
 
     function: HandlerFunction
     capability: Capability
+    #: Finds out about an attempt that may have acted; only where the effect is elsewhere.
+    recover: RecoverFunction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,50 +93,48 @@ class _SettledError(Exception):
         self.outcome = outcome
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """One delivery on its way through."""
+
+    claim: Claim
+    command: Received
+    terms: Terms
+
+
 class Executor:
     """Runs handlers over a store."""
 
     def __init__(
-        self, store: PostgresStore, handlers: Mapping[str, Handler], clock: Clock, *, in_order: bool = False
+        self, store: DedupStore, handlers: Mapping[str, Handler], clock: Clock, *, in_order: bool = False
     ) -> None:
         """Take what it needs; `in_order` refuses what is not the next one of its aggregate."""
         self._store = store
-        self._sequences = Sequences(store.schema) if in_order else None
+        self._in_order = in_order
         self._handlers = handlers
         self._clock = clock
 
     async def execute(self, claim: Claim, command: Received, terms: Terms) -> Outcome:
         """Execute a believed command, report what was done before, or refuse it.
 
-        Raises as `PostgresStore.open` does; everything later is an outcome.
+        Raises as the store's `open` does; everything later is an outcome.
         """
-
-        async def run(connection: psycopg.AsyncConnection, stored: Stored | None) -> bytes:
-            lane = None
-            if self._sequences is not None and stored is None:
-                lane = await self._sequences.read(connection, claim)
-            standing = Standing(stored=stored, lane=lane)
-            verdict = admit(command.envelope, claim.identity, terms, standing, self._clock.now())
-            if not isinstance(verdict, Admit):
-                raise _SettledError(_settled(verdict))
-            if self._sequences is not None and lane is not None:
-                await self._sequences.take_turn(connection, claim, lane, command.envelope.sequence)
-            handler = self._handlers.get(command.envelope.command_type) or self._handlers[ANY_TYPE]
-            done = await _call(handler.function, command, connection)
-            return render_receipt(build_receipt(command, done, self._clock.now()))
-
-        return await self._once(claim, run)
+        job = _Job(claim=claim, command=command, terms=terms)
+        if self._store.memory.effect is Effect.ELSEWHERE:
+            return await self._answered(claim, lambda: self._elsewhere(job))
+        return await self._answered(claim, lambda: self._inside(job))
 
     async def note(self, claim: Claim, gap: GapResolution) -> Outcome:
         """Record a gap resolution, and what it says where sequences are checked."""
 
-        async def run(connection: psycopg.AsyncConnection, stored: Stored | None) -> bytes:
-            if stored is not None:
-                raise _SettledError(_settled(judge_known(stored, claim.identity)))
-            if self._sequences is not None:
-                await self._sequences.note(connection, claim, gap)
-            return render_receipt(
-                Receipt(
+        async def noted() -> Outcome:
+            async with self._store.transaction() as work:
+                found = await work.claim(claim)
+                if isinstance(found, Stored):
+                    raise _SettledError(_settled(judge_known(found, claim.identity)))
+                if self._in_order:
+                    await work.note(claim, gap)
+                receipt = Receipt(
                     status=ReceiptStatus.DONE,
                     delivery_id=str(gap.resolution_id),
                     operation_id=claim.identity.operation_id,
@@ -145,70 +144,126 @@ class Executor:
                     received_at=claim.received_at,
                     executed_at=self._clock.now(),
                 )
-            )
+                return await self._complete(work, claim, receipt)
 
-        return await self._once(claim, run)
+        return await self._answered(claim, noted)
+
+    async def _inside(self, job: _Job) -> Outcome:
+        async with self._store.transaction() as work:
+            lane = await self._judge(work, job, await work.claim(job.claim))
+            return await self._run(work, job, lane)
+
+    async def _elsewhere(self, job: _Job) -> Outcome:
+        async with self._store.transaction() as work:
+            found = await work.claim(job.claim)
+            if isinstance(found, Pending):
+                if conflict := decide_pending(found, job.claim.identity):
+                    raise _SettledError(Refused(problem=conflict.problem, check=Check.SEQUENCE))
+            else:
+                await self._judge(work, job, found)
+        try:
+            async with self._store.transaction() as work:
+                return await self._resumed(work, job, may_have_acted=isinstance(found, Pending))
+        except (_SettledError, Refuse):
+            async with self._store.transaction() as work:
+                await work.forget(job.claim)
+            raise
+
+    async def _resumed(self, work: Work, job: _Job, *, may_have_acted: bool) -> Outcome:
+        """Go on with a pending delivery whose lock is ours."""
+        found = await work.resume(job.claim)
+        if isinstance(found, Pending) and may_have_acted:
+            handler = self._handler(job)
+            if handler is None or handler.recover is None:
+                problem = Problem(code=ErrorCode.AMBIGUOUS_RESULT, reason="pending")
+                return Refused(problem=problem, check=Check.CAPABILITY)
+            done = await work.call(handler.recover, job.command)
+            if done is not None:
+                lane = await work.lane(job.claim) if self._in_order else None
+                return await self._done(work, job, lane, done)
+        lane = await self._judge(work, job, found if isinstance(found, Stored) else None)
+        return await self._run(work, job, lane)
+
+    async def _judge(self, work: Work, job: _Job, found: Found) -> Lane | None:
+        """Admit a delivery, and return its lane where order is checked; raises what settles it otherwise."""
+        if isinstance(found, Pending):
+            raise InvariantBroken("a store whose effects are inside left something pending")
+        lane = await work.lane(job.claim) if self._in_order and found is None else None
+        standing = Standing(stored=found, lane=lane)
+        verdict = admit(job.command.envelope, job.claim.identity, job.terms, standing, self._clock.now())
+        if not isinstance(verdict, Admit):
+            raise _SettledError(_settled(verdict))
+        return lane
+
+    async def _run(self, work: Work, job: _Job, lane: Lane | None) -> Outcome:
+        handler = self._handler(job)
+        assert handler is not None
+        return await self._done(work, job, lane, await work.call(handler.function, job.command))
+
+    async def _done(self, work: Work, job: _Job, lane: Lane | None, done: Any) -> Outcome:
+        if not isinstance(done, Done):
+            raise TypeError("a handler returns Done")
+        if lane is not None:
+            await work.take_turn(job.claim, lane, job.command.envelope.sequence)
+        return await self._complete(work, job.claim, build_receipt(job.command, done, self._clock.now()))
+
+    async def _complete(self, work: Work, claim: Claim, receipt: Receipt) -> Executed:
+        rendered = render_receipt(receipt)
+        await work.complete(claim, rendered, self._clock.now())
+        return Executed(receipt=rendered, is_repeat=False)
+
+    def _handler(self, job: _Job) -> Handler | None:
+        return self._handlers.get(job.command.envelope.command_type) or self._handlers.get(ANY_TYPE)
 
     async def status(self, claim: Claim, query: StatusQuery) -> StatusAnswer | Refused:
         """Say what became of a delivery: done, being done, or not done.
 
         A delivery that was executed with another body was not this one: a conflict, as for the delivery itself. What
-        another delivery of the same operation did is not said: this one was not executed here.
+        another delivery of the same operation did is not said: this one was not executed here. A store that forgets
+        does not say that nothing was done.
 
-        Raises as `PostgresStore.open` does.
+        Raises as the store's `open` does.
         """
         await self._store.open()
         said, receipt = Said.NOT_DONE, None
         try:
-            stored = await self._store.look(claim)
-        except psycopg.errors.LockNotAvailable:
+            found = await self._store.look(claim)
+        except UnderWayError:
             said = Said.IN_PROGRESS
-        except psycopg.OperationalError as error:
-            return _store_failed(claim, error)
+        except Exception as error:
+            if self._store.is_unavailable(error):
+                return _store_failed(claim, error)
+            raise
         else:
-            if stored is not None and stored.identity.delivery_id == query.delivery_id:
-                known = judge_known(stored, claim.identity)
+            is_its_own = found is not None and found.identity.delivery_id == query.delivery_id
+            if is_its_own and isinstance(found, Pending):
+                said = Said.IN_PROGRESS
+            elif is_its_own and isinstance(found, Stored):
+                known = judge_known(found, claim.identity)
                 if isinstance(known, Refusal):
                     return Refused(problem=known.problem, check=known.check)
                 said, receipt = Said.DONE, parse_receipt(known.receipt)
+            elif self._store.memory.profile is not Profile.DURABLE_IDEMPOTENT:
+                return Refused(problem=Problem(code=ErrorCode.PERMANENT_UNSUPPORTED, reason="status_query"))
         return StatusAnswer(
             query_id=str(query.query_id), delivery_id=str(query.delivery_id), said=said, receipt=receipt
         )
 
-    async def _once(self, claim: Claim, run: _Run) -> Outcome:
-        await (
-            self._store.open()
-        )  # what it raises is not the handler's: the caller answers for a store that never came up
+    async def _answered(self, claim: Claim, run: Callable[[], Awaitable[Outcome]]) -> Outcome:
+        # What `open` raises is not the handler's: the caller answers for a store that never came up.
+        await self._store.open()
         try:
-            async with self._store.transaction() as connection:
-                stored = await self._store.claim(connection, claim)
-                receipt = await run(connection, stored)
-                await self._store.complete(connection, claim, receipt, self._clock.now())
+            return await run()
         except _SettledError as settled:
             return settled.outcome
         except (Refuse, UnsealError, TransientError) as refusal:
             return _refused(refusal)
-        except psycopg.OperationalError as error:
-            return _store_failed(claim, error)
         except InvariantBroken:
             raise
         except Exception as error:  # what a handler raises is its own; the sender learns that nothing was done
+            if self._store.is_unavailable(error):
+                return _store_failed(claim, error)
             return _handler_failed(claim, error)
-        return Executed(receipt=receipt, is_repeat=False)
-
-
-async def _call(function: HandlerFunction, command: Received, connection: psycopg.AsyncConnection) -> Done:
-    if inspect.iscoroutinefunction(function):
-        done = await cast("Awaitable[Done]", function(command, connection))
-    else:
-        transaction = BlockingTransaction(connection, asyncio.get_running_loop())
-        try:
-            done = cast("Done", await asyncio.to_thread(function, command, transaction))
-        finally:
-            transaction.end()
-    if not isinstance(done, Done):
-        raise TypeError("a handler returns Done")
-    return done
 
 
 def _settled(verdict: Repeat | Refusal) -> Outcome:
@@ -231,7 +286,7 @@ def _refused(error: Refuse | UnsealError | TransientError) -> Refused:
             assert_never(error)
 
 
-def _store_failed(claim: Claim, error: psycopg.OperationalError) -> Refused:
+def _store_failed(claim: Claim, error: Exception) -> Refused:
     _log.warning(
         "store.unavailable", extra={"delivery_id": str(claim.identity.delivery_id), "error": type(error).__name__}
     )

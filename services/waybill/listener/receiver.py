@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from waybill.contracts.envelope import GapResolution
+from waybill.contracts.fabric import Profile
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
 from waybill.contracts.status_query import StatusAnswer, StatusQuery, render_status_answer
@@ -36,7 +37,7 @@ from waybill.listener.core.verification import (
 )
 from waybill.listener.executor import Executed, Executor, Handler, Outcome
 from waybill.listener.key_source import KeySource
-from waybill.listener.store import PostgresStore
+from waybill.listener.stores.port import DedupStore
 
 __all__ = ["REPEAT_HEADER", "Limits", "Receiver"]
 
@@ -57,6 +58,10 @@ class Limits:
     #: Only the next sequence of each aggregate: a later one is told what is missing, an older one is refused unless a
     #: gap resolution deferred it. To be set before the first delivery: numbers count from 1.
     in_order: bool = False
+    #: The profile declared for this destination in `fabric.yaml`; what the store makes true when it is not said here.
+    profile: Profile | None = None
+    #: The longest ttl of a route to here: the store must recognise a repeat at least as long.
+    retry_horizon: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Refuse a window that would let everything or nothing through."""
@@ -71,7 +76,7 @@ class Receiver:
         self,
         binding: Binding,
         keys: KeySource,
-        store: PostgresStore,
+        store: DedupStore,
         handlers: Mapping[str, Handler],
         limits: Limits,
         clock: Clock,

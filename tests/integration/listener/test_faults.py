@@ -2,25 +2,20 @@
 
 import json
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psycopg
 import pytest
 from fixtures.fix_listener import CRM, Site, erase
+from fixtures.listen_process import Sender, listening
 from psycopg import AsyncConnection
 
 from waybill.contracts.command import Command
-from waybill.contracts.envelope import CONTENT_TYPE, delivery_id_text, render
+from waybill.contracts.envelope import delivery_id_text
 from waybill.crypto.keys import KeyRecord, jwks_document
-from waybill.crypto.signing import Signer
 from waybill.devstack import Stack
 from waybill.listener import Done, Received
 from waybill.testing.ledger_listener import Behaviour, Ledger, LedgerProcess, arrivals, effects
@@ -68,42 +63,6 @@ async def erase(command, transaction):
         os.kill(os.getpid(), signal.SIGKILL)
     return Done(source_version="1", evidence="e", count=1)
 """
-
-
-@contextmanager
-def listening(folder: Path, target: str, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run `waybill listen` in a folder until the block ends."""
-    command = [sys.executable, "-c", "from waybill.cli import main; main()", "listen", target, "--port", "0", "--json"]
-    with subprocess.Popen([*command, *options], cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, json.loads(process.stdout.readline())["url"]
-        finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-
-
-@dataclass
-class Sender:
-    """Signs with the session's key and the real clock."""
-
-    key: KeyRecord
-    make_command: Callable[..., Command]
-
-    def command(self, **changes: Any) -> Command:
-        now = datetime.now(UTC)
-        return replace(self.make_command(**changes), issued_at=now, expires_at=now + timedelta(hours=1))
-
-    def post(self, url: str, command: Command) -> httpx.Response:
-        body, stamp = render(command, CRM), int(datetime.now(UTC).timestamp())
-        webhook_id = delivery_id_text(command.command_id, CRM)
-        headers = {
-            "content-type": CONTENT_TYPE,
-            "webhook-id": webhook_id,
-            "webhook-timestamp": str(stamp),
-            "webhook-signature": Signer([self.key]).sign(webhook_id, stamp, body),
-        }
-        return httpx.post(url, content=body, headers=headers, timeout=30)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import parse_receipt, render_receipt
 
-__all__ = ["Conflict", "Identity", "Repeat", "Stored", "decide_repeat"]
+__all__ = ["Conflict", "Identity", "Pending", "Repeat", "Stored", "decide_pending", "decide_repeat"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,13 @@ class Stored:
 
     identity: Identity
     receipt: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A delivery that was begun and has no receipt: it may have acted."""
+
+    identity: Identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,20 @@ def decide_repeat(stored: Stored, incoming: Identity) -> Known:
         receipt = replace(parse_receipt(stored.receipt), delivery_id=str(incoming.delivery_id))
         return Repeat(receipt=render_receipt(receipt))
     return _conflict("operation_differs", "this operation id was executed for something else")
+
+
+def decide_pending(pending: Pending, incoming: Identity) -> Conflict | None:
+    """Refuse what meets a pending record that is not its own; None: it is its own, to be found out about.
+
+    Another delivery of the same operation waits until that one is settled: it comes again.
+    """
+    if pending.identity.delivery_id == incoming.delivery_id:
+        if pending.identity.body_digest == incoming.body_digest:
+            return None
+        return _conflict("body_differs", "this delivery id was begun with another body")
+    if pending.identity.operation_digest == incoming.operation_digest:
+        return Conflict(problem=Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="operation_pending"))
+    return _conflict("operation_differs", "this operation id was begun for something else")
 
 
 def _conflict(reason: str, detail: str) -> Conflict:

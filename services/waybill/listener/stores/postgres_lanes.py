@@ -14,7 +14,7 @@ from waybill.listener.core.claims import Claim
 from waybill.listener.core.sequencing import Told, advance
 from waybill.listener.core.verification import Lane
 
-__all__ = ["Sequences"]
+__all__ = ["PostgresLanes"]
 
 # Locks the lane until the transaction ends; makes it when it is new.
 LOCK: Final = sql.SQL("""
@@ -46,48 +46,44 @@ FORGET: Final = sql.SQL("""
 """)
 
 
-class Sequences:
+class PostgresLanes:
     """How far aggregates have come."""
 
-    def __init__(self, schema: str) -> None:
-        """Work in the schema of the delivery records."""
+    def __init__(self, connection: psycopg.AsyncConnection, schema: str) -> None:
+        """Work in a transaction, in the schema of the delivery records."""
+        self._connection = connection
         self._schema = sql.Identifier(schema)
 
-    async def read(self, connection: psycopg.AsyncConnection, claim: Claim) -> Lane:
+    async def read(self, claim: Claim) -> Lane:
         """Lock the lane of a claim's aggregate until the transaction ends, and say how far it has come."""
-        return await self._read(connection, _where(claim))
-
-    async def take_turn(self, connection: psycopg.AsyncConnection, claim: Claim, lane: Lane, sequence: int) -> None:
-        """Take a delivery's turn in a lane that was read; it counts when the transaction commits."""
-        last = advance(max(lane.last, sequence), lane.told)
-        await self._reach(connection, _where(claim), last, done=sequence)
-
-    async def note(self, connection: psycopg.AsyncConnection, claim: Claim, gap: GapResolution) -> None:
-        """Remember what a gap resolution says, and pass over it where its turn has come."""
         where = _where(claim)
-        await connection.execute(self._sql(LOCK), where)
+        row = await (await self._connection.execute(self._sql(LOCK), where)).fetchone()
+        assert row is not None
+        rows = await (await self._connection.execute(self._sql(TOLD), where)).fetchall()
+        told = {number: Told(delivery_id=found, resolution=Resolution(word)) for number, found, word in rows}
+        return Lane(last=row[0], told=told)
+
+    async def take_turn(self, claim: Claim, lane: Lane, sequence: int) -> None:
+        """Take a delivery's turn in a lane that was read; it counts when the transaction commits."""
+        await self._reach(claim, advance(max(lane.last, sequence), lane.told), done=sequence)
+
+    async def note(self, claim: Claim, gap: GapResolution) -> None:
+        """Remember what a gap resolution says, and pass over it where its turn has come."""
+        await self._connection.execute(self._sql(LOCK), _where(claim))
         for entry in gap.entries:
             values = {
                 "sequence": entry.sequence,
                 "delivery_id": entry.delivery_id,
                 "resolution": entry.resolution.value,
             }
-            await connection.execute(self._sql(TELL), {**where, **values})
-        lane = await self._read(connection, where)
-        await self._reach(connection, where, advance(lane.last, lane.told), done=None)
+            await self._connection.execute(self._sql(TELL), {**_where(claim), **values})
+        lane = await self.read(claim)
+        await self._reach(claim, advance(lane.last, lane.told), done=None)
 
-    async def _read(self, connection: psycopg.AsyncConnection, where: dict[str, Any]) -> Lane:
-        row = await (await connection.execute(self._sql(LOCK), where)).fetchone()
-        assert row is not None
-        rows = await (await connection.execute(self._sql(TOLD), where)).fetchall()
-        told = {number: Told(delivery_id=found, resolution=Resolution(word)) for number, found, word in rows}
-        return Lane(last=row[0], told=told)
-
-    async def _reach(
-        self, connection: psycopg.AsyncConnection, where: dict[str, Any], last: int, done: int | None
-    ) -> None:
-        await connection.execute(self._sql(REACH), {**where, "last": last})
-        await connection.execute(self._sql(FORGET), {**where, "last": last, "done": done})
+    async def _reach(self, claim: Claim, last: int, done: int | None) -> None:
+        where = _where(claim)
+        await self._connection.execute(self._sql(REACH), {**where, "last": last})
+        await self._connection.execute(self._sql(FORGET), {**where, "last": last, "done": done})
 
     def _sql(self, query: sql.SQL) -> sql.Composed:
         return query.format(schema=self._schema)
