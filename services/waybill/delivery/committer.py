@@ -6,8 +6,11 @@ its assignment, moved or not: that is the fence. A refused offset condemns its o
 tried again without it, then it alone. The lease of a partition counts from the *start* of the last transaction
 that succeeded with its offset.
 
+A batch of many partitions goes in several transactions, and each tells its own when it has ended.
+
 What breaks otherwise: a transaction held open over an HTTP call hides everybody's results; one `send_offsets` for
-all partitions throws away the progress of those kept.
+all partitions throws away the progress of those kept; one transaction for hundreds of partitions lasts longer than
+the lease it grants, and nothing is attempted ever again.
 """
 
 import asyncio
@@ -70,6 +73,8 @@ class Pace:
 
     interval_s: float = 0.1
     max_records: int = 2000
+    #: In one transaction: each costs a round trip to the brokers, all of them much less than a lease together.
+    max_partitions: int = 64
 
 
 @dataclass(slots=True)
@@ -83,6 +88,16 @@ class _Part:
     #: Who waits for exactly this batch.
     waiters: list[asyncio.Future[bool]] = field(default_factory=list)
     started: float | None = None
+
+    def tell(self) -> None:
+        """Tell the partition whether its share was accepted, and who waits for it."""
+        if self.started is None:
+            self.owner.refused()
+        else:
+            self.owner.carried(self.started, self.move)
+            for done in self.done:
+                done()
+        self.answer(accepted=self.started is not None)
 
     def answer(self, *, accepted: bool) -> None:
         """Tell who waits."""
@@ -204,18 +219,13 @@ class Committer:
                 kept.append(part)
         return kept
 
-    def _finish(self, parts: Sequence[_Part]) -> None:
+    def _tell(self, parts: Sequence[_Part]) -> None:
+        for part in parts:
+            part.tell()
+
+    def _finish(self) -> None:
         self._busy = False
         self._batch += 1
-        for part in parts:
-            accepted = part.started is not None
-            if part.started is not None:
-                part.owner.carried(part.started, part.move)
-                for done in part.done:
-                    done()
-            else:
-                part.owner.refused()
-            part.answer(accepted=accepted)
         if self._entries or self._touched:
             self._arm()
 
@@ -234,7 +244,7 @@ class Committer:
             producer = await self._commit_all(producer, parts)
             if self._closed.is_set():
                 break
-            self._loop.call_soon_threadsafe(self._finish, parts)
+            self._loop.call_soon_threadsafe(self._finish)
         if producer is not None:
             producer.close()
 
@@ -256,26 +266,30 @@ class Committer:
     async def _commit_all(
         self, producer: TransactionalProducer | None, parts: list[_Part]
     ) -> TransactionalProducer | None:
-        """Commit every part that is still ours; those left without `started` are not."""
-        groups: list[list[_Part]] = [parts]
+        """Commit every part that is still ours and tell all of them, each share when its transaction has ended."""
+        size = self._pace.max_partitions
+        groups = [parts[first : first + size] for first in range(0, len(parts), size)]
         failures = 0
         while groups and not self._closed.is_set():
-            group = groups[0]
+            group = groups.pop(0)
+            ours = [part for part in group if not part.owner.is_dropped]
             try:
                 producer = producer or await self._connect()
-                await self._commit(producer, group)
+                if ours:
+                    await self._commit(producer, ours)
             except OffsetRefusedError as refused:
-                groups.pop(0)
-                if len(group) > 1:  # the others first, then the refused one alone
-                    rest = [part for index, part in enumerate(group) if index != refused.index]
-                    groups[0:0] = [rest, [group[refused.index]]]
+                if len(ours) > 1:  # the others first, then the refused one alone
+                    alone = ours[refused.index]
+                    groups[0:0] = [[part for part in group if part is not alone], [alone]]
+                    continue
             except (TransactionError, ProducerLostError) as error:
                 if isinstance(error, ProducerLostError):
                     self.is_connected, producer = False, None
                 await self._failed(error, failures, len(group))
                 failures += 1
-            else:
-                groups.pop(0)
+                groups.insert(0, group)
+                continue
+            self._loop.call_soon_threadsafe(self._tell, group)
         return producer
 
     async def _connect(self) -> TransactionalProducer:

@@ -109,7 +109,7 @@ class Workers:
             slot=name,
             with_intake=setup.with_intake,
             limits=Limits(max_records=setup.max_records, rest_s=0.1 if setup.seed % 2 else 5.0),
-            pace=Pace(interval_s=0.1),
+            pace=Pace(interval_s=0.1, max_partitions=(64, 2)[setup.seed % 2]),
             drain_s=1.0,
             max_in_flight=setup.max_in_flight,
             tick_s=0.15,
