@@ -22,8 +22,19 @@ T = TypeVar("T")
 
 _BATCH: Final = 1000
 _POLL_S: Final = 0.05
+#: How long a look may last at most once nothing was found for a while.
+_QUIET_POLL_S: Final = 0.25
 #: How long a revocation may take in all; well below `max.poll.interval.ms`.
 _GIVE_BACK_S: Final = 12.0
+
+
+def look_s(found_nothing: int) -> float:
+    """Return how long the next look for records lasts after so many that found nothing.
+
+    A record ends a look at once; only an errand waits for its end. So a reader with work looks briefly, and hundreds
+    of quiet destinations do not wake their process thousands of times a second.
+    """
+    return min(_POLL_S * max(1, found_nothing // 10), _QUIET_POLL_S)
 
 
 class Owner(Protocol):
@@ -77,6 +88,7 @@ class ReaderThread(Listener):
         self._taken = threading.Event()
         self._taken.set()
         self._owners: dict[int, Owner] = {}
+        self._found_nothing = 0
         self._log = get_logger("delivery").bind(group=name)
 
     def start(self) -> None:
@@ -124,6 +136,7 @@ class ReaderThread(Listener):
 
     def assigned(self, partition: int, group_metadata: object) -> None:
         """Make the owner and tell the loop."""
+        self._found_nothing = 0
         owner = self._receiver.assign(partition, group_metadata)
         self._owners[partition] = owner
         self._loop.call_soon_threadsafe(self._receiver.assigned, owner)
@@ -164,9 +177,11 @@ class ReaderThread(Listener):
             reader.subscribe()
             while not self._stop.is_set():
                 while self._errands:
+                    self._found_nothing = 0
                     await self._errands.popleft()(reader)
                 if await self._strand.wait(self._taken, _POLL_S):
-                    records = await self._strand.call(reader.poll, _BATCH, _POLL_S)
+                    records = await self._strand.call(reader.poll, _BATCH, look_s(self._found_nothing))
+                    self._found_nothing = 0 if records else self._found_nothing + 1
                     if records:
                         self._hand_over(records)
         finally:

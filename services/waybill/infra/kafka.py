@@ -155,7 +155,7 @@ class GroupReader:
                 "max.poll.interval.ms": 30_000,
                 "queued.min.messages": 5_000,
                 "queued.max.messages.kbytes": 8_192,
-                "fetch.wait.max.ms": 100,
+                "fetch.wait.max.ms": 250,
                 "fetch.error.backoff.ms": 50,
                 "retry.backoff.ms": 10,
                 "socket.keepalive.enable": True,

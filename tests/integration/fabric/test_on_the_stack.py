@@ -312,7 +312,7 @@ def test_drift_is_shown_for_each_part_and_repaired_by_applying_again(applied: Fa
         f"connector {connector}",
         f"outbox {applied.tenant}/{applied.outbox}",
     }
-    assert (f"connector {connector}", "poll.interval.ms=50", "poll.interval.ms=20") in found
+    assert (f"connector {connector}", "poll.interval.ms=10", "poll.interval.ms=20") in found
     assert (f"outbox {applied.tenant}/{applied.outbox}", "route subject.erase: as applied", "none") in found
     applied.apply()
     eventually(lambda: applied.drift() == [], within_s=30)  # a connector that was changed starts anew
