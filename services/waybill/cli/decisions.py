@@ -1,12 +1,14 @@
-"""Deciding about deliveries: cancel, redrive, skip, and what became of it.
+"""Deciding about deliveries: cancel, redrive, skip, acknowledge, and what became of it.
 
 A command writes the decision and its record in one transaction and waits for the verdict of whoever owns the
 partition. It sets no state; run twice it decides once.
 """
 
 import getpass
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from threading import Event
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -29,7 +31,7 @@ from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import Aggregate, DestinationName, Tenant
 from waybill.readmodel import ReadModel
 
-__all__ = ["app", "cancel_command", "decisions_command", "redrive_command", "skip_command"]
+__all__ = ["acknowledge_command", "app", "cancel_command", "decisions_command", "redrive_command", "skip_command"]
 
 app = typer.Typer(help="Take deliveries back before they can have been sent.")
 
@@ -48,6 +50,7 @@ Wait = Annotated[float, typer.Option("--wait", min=0.0, help="Seconds to wait fo
 
 COLUMNS: Final = ("decision", "kind", "of", "at", "verdict", "detail", "by", "why")
 _LOOK_S: Final = 0.2
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 @app.command()
@@ -77,6 +80,31 @@ def redrive_command(
 ) -> None:
     """Send a failed delivery once more, same id and bytes, before it expires. Refused while its outcome is unknown."""
     _decide_on_one(identifier, DecisionKind.REDRIVE, version, (_who(by), why, wait_s), as_json=as_json)
+
+
+def acknowledge_command(  # noqa: PLR0913, PLR0917 - one parameter per option
+    identifier: Identifier,
+    why: Why,
+    evidence: Annotated[
+        str, typer.Option("--evidence", help="Where it can be seen: a ticket, a document; no personal data.")
+    ],
+    digest: Annotated[
+        str | None, typer.Option("--digest", metavar="sha256:HEX", help="The digest of what lies there.")
+    ] = None,
+    by: By = None,
+    version: Version = None,
+    wait_s: Wait = 10.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Settle a delivery that ended without acknowledgement: people have seen that it was done. It is never sent again."""
+    if not evidence.strip():
+        raise ConfigError("an acknowledgement needs evidence: --evidence")
+    if digest is not None and not _DIGEST.fullmatch(digest):
+        raise ConfigError("--digest is sha256: and 64 hexadecimal digits")
+    with _connect() as connection:
+        made = _about_one(connection, identifier, DecisionKind.ACKNOWLEDGE, version, (_who(by), why))
+        seen = replace(made, evidence=evidence.strip(), evidence_digest=digest)
+        _decide(connection, [seen], wait_s, as_json=as_json)
 
 
 def skip_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -125,13 +153,19 @@ def _decide_on_one(
 ) -> None:
     by, why, wait_s = terms
     with _connect() as connection:
-        rows = _found(connection, identifier, None, None, resolutions=True)
-        if len(rows) > 1:
-            listed = ", ".join(f"{row['delivery_id']} at {row['destination']}" for row in rows)
-            raise ConfigError(f"{identifier} names {len(rows)} deliveries, decide about one: {listed}")
-        (row,) = rows
-        made = _about(row, kind, int(row["version"]) if version is None else version, by, why)
+        made = _about_one(connection, identifier, kind, version, (by, why))
         _decide(connection, [made], wait_s, as_json=as_json)
+
+
+def _about_one(
+    connection: psycopg.Connection, identifier: str, kind: DecisionKind, version: int | None, said: tuple[str, str]
+) -> Decision:
+    rows = _found(connection, identifier, None, None, resolutions=True)
+    if len(rows) > 1:
+        listed = ", ".join(f"{row['delivery_id']} at {row['destination']}" for row in rows)
+        raise ConfigError(f"{identifier} names {len(rows)} deliveries, decide about one: {listed}")
+    (row,) = rows
+    return _about(row, kind, int(row["version"]) if version is None else version, *said)
 
 
 def _found(

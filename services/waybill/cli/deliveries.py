@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import psycopg
 import typer
 
-from waybill.cli.decisions import decisions_command, redrive_command, skip_command
+from waybill.cli.decisions import acknowledge_command, decisions_command, redrive_command, skip_command
 from waybill.cli.deliveries_watch import Watch, watch
 from waybill.cli.output import JsonFlag, print_json, print_table
 from waybill.contracts.fabric import FabricConfig
@@ -145,6 +145,7 @@ def watch_command(
 
 app.command("redrive")(redrive_command)
 app.command("skip")(skip_command)
+app.command("acknowledge")(acknowledge_command)
 app.command("decisions")(decisions_command)
 
 

@@ -34,6 +34,8 @@ class DecisionKind(StrEnum):
     SKIP = "skip"
     #: A newer command replaces it: as cancel, decided by the worker that read the newer one.
     SUPERSEDE = "supersede"
+    #: People have seen that it was done; where, they say with the decision.
+    ACKNOWLEDGE = "acknowledge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,9 @@ class Decision:
     #: Why, in words; no personal data.
     reason: str
     decided_at: datetime
+    #: Where it can be seen that it was done, and the digest of what is there; an acknowledgement needs the first.
+    evidence: str | None = None
+    evidence_digest: str | None = None
 
 
 def decision_id(about: uuid.UUID, kind: DecisionKind, version: int | None) -> uuid.UUID:
@@ -79,6 +84,8 @@ def write_decision(decision: Decision, writer: AvroWriter) -> bytes:
             "decided_by": decision.decided_by,
             "reason": decision.reason,
             "decided_at": (decision.decided_at - _EPOCH) // timedelta(milliseconds=1),
+            "evidence": decision.evidence,
+            "evidence_digest": decision.evidence_digest,
         }
     )
 
@@ -105,6 +112,8 @@ def read_decision(value: bytes, reader: AvroReader) -> Decision:
             decided_by=found["decided_by"],
             reason=found["reason"],
             decided_at=at if isinstance(at, datetime) else _EPOCH + timedelta(milliseconds=at),
+            evidence=found["evidence"],
+            evidence_digest=found["evidence_digest"],
         )
     except (KeyError, ValueError, TypeError) as error:
         raise ContractError("a decision has a field that cannot be read") from error

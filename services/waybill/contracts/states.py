@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["BLOCKING", "FINAL", "TRANSITIONS", "Move", "State"]
+__all__ = ["BLOCKING", "BY_PEOPLE", "FINAL", "TRANSITIONS", "Move", "State"]
 
 
 class State(StrEnum):
@@ -36,7 +36,7 @@ class State(StrEnum):
 class Move(StrEnum):
     """What happened to a delivery, named for the state it leads to."""
 
-    #: A complete, verified receipt or result arrived.
+    #: A complete, verified receipt or result arrived, or people saw that it was done and named the evidence.
     ACKNOWLEDGE = "acknowledge"
     #: The listener took it and answers later.
     ACCEPT = "accept"
@@ -55,6 +55,8 @@ class Move(StrEnum):
 
 
 FINAL: Final = frozenset({State.ACKNOWLEDGED})
+#: What a delivery carries in `detail` that people acknowledged; the evidence is with their decision.
+BY_PEOPLE: Final = "acknowledged_by_people"
 #: While a delivery is in one of these its aggregate's lane waits for it.
 BLOCKING: Final = frozenset({State.QUEUED, State.DELIVERED, State.RETRYING})
 
@@ -84,6 +86,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Move], State]] = {
     (State.AMBIGUOUS, Move.FAIL): State.FAILED,
     (State.AMBIGUOUS, Move.EXCEPT): State.EXCEPTION,
     (State.AMBIGUOUS, Move.BURY): State.DEAD_LETTER,
+    (State.FAILED, Move.ACKNOWLEDGE): State.ACKNOWLEDGED,
     (State.FAILED, Move.EXCEPT): State.EXCEPTION,
     (State.FAILED, Move.BURY): State.DEAD_LETTER,
     (State.FAILED, Move.REQUEUE): State.QUEUED,

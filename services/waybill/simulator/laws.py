@@ -6,7 +6,7 @@
 - I3 an attempt of n+1 starts only when everything before it in its aggregate is acknowledged;
 - I6 nothing of a former owner lands: no offset after its successor read it, no row under an older epoch;
 - I8 state versions rise by one and follow the table;
-- I9 every command ends in one terminal outcome, or is visibly open; what is acknowledged was done;
+- I9 every command ends in one terminal outcome, or is visibly open; what is acknowledged was done, or people said so;
 - I11 all attempts of a delivery have the same bytes;
 - I12 what is reported as never sent was not.
 
@@ -26,7 +26,7 @@ from waybill.contracts.envelope import GapResolution, Resolution
 from waybill.contracts.envelope_reader import parse
 from waybill.contracts.fabric import Profile, RepeatBound
 from waybill.contracts.names import dead_letters_topic, outcomes_topic, state_topic
-from waybill.contracts.states import TRANSITIONS, State
+from waybill.contracts.states import BY_PEOPLE, TRANSITIONS, State
 from waybill.contracts.status_query import Said
 from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
 from waybill.delivery.gate import LEASE_S
@@ -402,14 +402,16 @@ class Laws(AttemptLaws):
             return
         if row is not None and row["version"] != state["version"]:
             self.broken("I9", f"{told} is {row['state']} v{row['version']} in its row and {state['state']} outside")
-        if state["state"] == State.ACKNOWLEDGED and delivery not in self.effects:
+        is_proven = state["state"] == State.ACKNOWLEDGED and state["detail"] != BY_PEOPLE
+        if is_proven and delivery not in self.effects:
             self.broken("I9", f"{told} is acknowledged and was not done")
         unsent = {"expired", CANCELLED, SUPERSEDED}
         if state["state"] == State.FAILED and state["detail"] in unsent and self._attempts[delivery].was_sent:
             self.broken("I12", f"{told} is reported as {state['detail']} without being sent, and was sent")
         again = [account for account in self.moves[delivery].values() if account[1:] == ("failed", "queued")]
         ends = [account for account in self.moves[delivery].values() if account[2] not in _OPEN]
-        if len(ends) > 1 + len(again):
+        by_people = [end for end in ends if end[2] == State.ACKNOWLEDGED and end[1] not in _OPEN]
+        if len(ends) > 1 + len(again) + len(by_people):
             self.broken("I9", f"{told} has {len(ends)} terminal outcomes")
 
     def _told(self, delivery: Delivery) -> str:

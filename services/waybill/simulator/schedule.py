@@ -156,6 +156,8 @@ def draw(seed: int) -> Schedule:
     if not repeats and replacing.random() < 0.3:
         commands = tuple(_replacing(command, replacing) for command in commands)
     choices = () if repeats else _choices(Random(f"choices/{seed}"), chaos_s)  # noqa: S311 - dice, no secrets
+    seeing = Random(f"evidence/{seed}")  # noqa: S311 - dice, no secrets
+    choices = tuple(_seen(choice, seeing) for choice in choices)
     return Schedule(
         setup=setup,
         chaos_s=chaos_s,
@@ -183,6 +185,12 @@ def _choices(rng: Random, chaos_s: float) -> tuple[Choice, ...]:
         for _ in range(rng.choice((0, 0, 1, 3, 8)))
     ]
     return tuple(sorted(found, key=lambda choice: choice.at_s))
+
+
+def _seen(choice: Choice, rng: Random) -> Choice:
+    """Let people have seen that what they would send again, or skip, was done."""
+    is_chosen = choice.kind is not DecisionKind.CANCEL and rng.random() < 0.4
+    return replace(choice, kind=DecisionKind.ACKNOWLEDGE) if is_chosen else choice
 
 
 def _rewind(seed: int, chaos_s: float) -> Rewind | None:

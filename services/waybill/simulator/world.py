@@ -168,6 +168,7 @@ class World:
             decided_by="people",
             reason="simulated",
             decided_at=START,
+            evidence="ticket:1" if kind is DecisionKind.ACKNOWLEDGE else None,
         )
         self.trace("people", f"{kind} {order.told(destination)} {'' if version is None else f'v{version}'}")
         self.broker.decide(order.partition, write_decision(decision, _DECISIONS))

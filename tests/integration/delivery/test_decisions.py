@@ -140,6 +140,27 @@ def test_people_cancel_redrive_and_skip(world: WorkerWorld, destination: FakeLis
     assert {"redriven", "skipped", "decision_void:may_have_been_sent", "decision_void:version_moved"} <= set(audited)
 
 
+@pytest.mark.requirement("AM-2", "AM-6")
+def test_people_acknowledge_what_they_have_seen_done(world: WorkerWorld, destination: FakeListener, run: Run) -> None:
+    destination.behave = lambda arrival: (409, {}, b"") if arrival.sequence == 1 else receipt()
+    world.add_destination(destination.url, retry=QUICK)
+    first, second = world.emit([("subject/a", 1), ("subject/a", 2)])
+    digest = f"sha256:{'9f' * 32}"
+    seen = ("--evidence", "ticket:4711", "--digest", digest, "--why", "done by hand", "--by", "ada", "--wait", "40")
+
+    with world.running():
+        eventually(lambda: state(world, first)[0] == "failed", 40)
+        (decided,) = run("deliveries", "acknowledge", str(first.delivery()), *seen)
+        eventually(lambda: state(world, second)[0] == "acknowledged", 40)
+
+    assert (decided["verdict"], decided["evidence"], decided["evidence_digest"]) == ("applied", "ticket:4711", digest)
+    assert state(world, first) == ("acknowledged", "acknowledged_by_people")
+    assert world.states()[str(first.delivery())]["proof_level"] is None
+    assert destination.by_aggregate()["subject/a"] == [1, 0, 2]
+    (told,) = [o for o in world.outcomes() if o["detail"] == "acknowledged_by_people"]
+    assert (told["evidence"], told["digest"]) == (f"urn:waybill:decision:{decided['decision_id']}", digest)
+
+
 @pytest.mark.requirement("DC-13")
 def test_people_skip_a_number_whose_record_was_lost(world: WorkerWorld, destination: FakeListener, run: Run) -> None:
     told: list[int] = []

@@ -17,9 +17,10 @@ from waybill.contracts.decision import (
     read_decision,
     write_decision,
 )
-from waybill.contracts.states import State
+from waybill.contracts.envelope import Resolution
+from waybill.contracts.states import BY_PEOPLE, State
 from waybill.delivery.core.decisions import SkipIt, Void, judge
-from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
+from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED, entry_of
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.retry import EXPIRED, End, moved
 from waybill.kernel.errors import ContractError
@@ -28,6 +29,7 @@ from waybill.kernel.ids import Aggregate, DestinationName, Tenant
 DELIVERY = uuid.UUID("c2cf06e6-2b02-5e56-93a0-8f1e45542efa")
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CANCEL, REDRIVE, SKIP, SUPERSEDE = DecisionKind.CANCEL, DecisionKind.REDRIVE, DecisionKind.SKIP, DecisionKind.SUPERSEDE
+ACKNOWLEDGE = DecisionKind.ACKNOWLEDGE
 
 
 def decision(kind: DecisionKind, version: int | None = None) -> Decision:
@@ -44,6 +46,7 @@ def decision(kind: DecisionKind, version: int | None = None) -> Decision:
         decided_by="ada",
         reason="asked for by its owner",
         decided_at=NOW,
+        evidence="ticket:4711" if kind is ACKNOWLEDGE else None,
     )
 
 
@@ -140,7 +143,53 @@ def test_skipped_in_each_state(standing: Callable[..., Item], state: State) -> N
     assert ruling == (SkipIt() if state in ended else Void(f"state_{state}"))
 
 
-@pytest.mark.parametrize("kind", [REDRIVE, SKIP])
+@pytest.mark.requirement("AM-2")
+@pytest.mark.parametrize(
+    ("state", "version", "detail", "why"),
+    [
+        (State.AMBIGUOUS, 3, "timeout", None),
+        (State.FAILED, 3, "conflict", None),
+        (State.FAILED, 3, EXPIRED, None),  # done by hand, after its time
+        (State.FAILED, 3, "unreadable", None),
+        (State.DEAD_LETTER, 3, "used_up", None),
+        (State.EXCEPTION, 3, None, None),
+        (State.FAILED, 3, CANCELLED, "taken_back"),  # it was told that it is not to be done
+        (State.FAILED, 3, SUPERSEDED, "taken_back"),
+        (State.FAILED, 4, "conflict", "version_moved"),
+        (State.QUEUED, 3, None, "state_queued"),
+        (State.DELIVERED, 3, None, "state_delivered"),
+        (State.RETRYING, 3, "busy", "state_retrying"),
+        (State.ACKNOWLEDGED, 3, None, "state_acknowledged"),
+    ],
+)
+def test_acknowledged_by_people_in_each_state(
+    standing: Callable[..., Item], state: State, version: int, detail: str | None, why: str | None
+) -> None:
+    ruling = judge(decision(ACKNOWLEDGE, 3), standing(state, version, detail), sent=True, now=NOW)
+
+    if why is not None:
+        assert ruling == Void(why)
+        return
+    assert isinstance(ruling, End)
+    assert (moved(state, ruling.move), ruling.detail) == (State.ACKNOWLEDGED, BY_PEOPLE)
+
+
+@pytest.mark.requirement("AM-6")
+@pytest.mark.parametrize("evidence", [None, ""])
+def test_nothing_is_acknowledged_without_evidence(standing: Callable[..., Item], evidence: str | None) -> None:
+    bare = replace(decision(ACKNOWLEDGE, 3), evidence=evidence)
+
+    assert judge(bare, standing(State.AMBIGUOUS), sent=True, now=NOW) == Void("no_evidence")
+
+
+def test_what_people_acknowledged_is_not_sent_again_and_told_final(standing: Callable[..., Item]) -> None:
+    item = standing(State.ACKNOWLEDGED, 4, BY_PEOPLE)
+
+    assert isinstance(judge(decision(REDRIVE, 4), item, sent=True, now=NOW), Void)
+    assert entry_of(item, NOW).resolution is Resolution.FINAL
+
+
+@pytest.mark.parametrize("kind", [REDRIVE, SKIP, ACKNOWLEDGE])
 def test_what_moves_a_delivery_on_names_the_version_it_was_made_on(
     standing: Callable[..., Item], kind: DecisionKind
 ) -> None:
@@ -155,11 +204,13 @@ def test_a_resolution_is_redriven_but_never_cancelled(standing: Callable[..., It
     assert judge(decision(CANCEL), item, sent=False, now=NOW) == Void("state_queued")
     item.state = State.FAILED
     assert isinstance(judge(decision(REDRIVE, 3), item, sent=True, now=NOW), End)
+    assert judge(decision(ACKNOWLEDGE, 3), item, sent=True, now=NOW) == Void("state_failed")
 
 
 def test_a_decision_travels_whole() -> None:
     writer, reader = AvroWriter(DECISION, 7), AvroReader(DECISION, lambda _: schema_text(DECISION))
     made = [decision(CANCEL), decision(REDRIVE, 4), replace(decision(SKIP, 1), delivery_id=None, sequence=9)]
+    made.append(replace(decision(ACKNOWLEDGE, 2), evidence_digest=f"sha256:{'a' * 64}"))
 
     assert [read_decision(write_decision(one, writer), reader) for one in made] == made
 

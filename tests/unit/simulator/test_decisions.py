@@ -9,7 +9,7 @@ from fixtures.fix_simulator import at_rest, reached
 
 from waybill.contracts.decision import DecisionKind
 from waybill.contracts.fabric import OnUnsettled
-from waybill.contracts.states import State
+from waybill.contracts.states import BY_PEOPLE, State
 from waybill.delivery.decisions.statements import CARRY_OUT
 from waybill.kernel.errors import TransientError
 from waybill.simulator.database import Values
@@ -20,6 +20,7 @@ from waybill.simulator.world import World
 MakeWorld = Callable[..., World]
 A = "subject/1"
 CANCEL, REDRIVE, SKIP = DecisionKind.CANCEL, DecisionKind.REDRIVE, DecisionKind.SKIP
+ACKNOWLEDGE = DecisionKind.ACKNOWLEDGE
 
 
 def state(world: World, order: Order) -> str:
@@ -180,6 +181,46 @@ def test_a_skip_lets_a_halted_lane_go_on_behind_a_resolution(make_world: MakeWor
 
     assert verdict(world, decided) == "applied"
     assert (state(world, first), done(world)) == (State.FAILED, [2])
+
+
+@pytest.mark.requirement("AM-2")
+@pytest.mark.parametrize("killed_after_s", [None, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3])
+def test_what_people_acknowledged_lets_its_lane_go_on(make_world: MakeWorld, killed_after_s: float | None) -> None:
+    world = make_world(workers=2)
+    world.start("w0")
+    first, second = world.relay.emit(A), world.relay.emit(A)
+    world.script(first, Fate.REFUSED)
+    reached(world, lambda: state(world, first) == State.FAILED)
+    world.timeline.run_for(1.0)
+    decided = world.decide(first, ACKNOWLEDGE, version=version(world, first))
+    if killed_after_s is not None:
+        world.timeline.run_for(killed_after_s)
+        world.processes["w0"].kill()
+        world.start("w1")
+    reached(world, lambda: state(world, second) == State.ACKNOWLEDGED, 30.0)
+    at_rest(world)
+
+    assert verdict(world, decided) == "applied"
+    assert (state(world, first), detail(world, first)) == (State.ACKNOWLEDGED, BY_PEOPLE)
+    assert done(world) == [2], "what was acknowledged by people is not sent"
+    assert world.laws.states["crm", first.delivery_id("crm")]["proof_level"] is None
+
+
+@pytest.mark.requirement("AM-2")
+def test_what_people_acknowledged_is_not_sent_again_whatever_is_decided_then(make_world: MakeWorld) -> None:
+    world = make_world(on_unsettled=OnUnsettled.CONTINUE)
+    world.start("w0")
+    first, second = world.relay.emit(A), world.relay.emit(A)
+    world.script(first, Fate.REFUSED)
+    reached(world, lambda: state(world, second) == State.ACKNOWLEDGED)
+    world.decide(first, ACKNOWLEDGE, version=version(world, first))
+    reached(world, lambda: state(world, first) == State.ACKNOWLEDGED)
+    late = world.decide(first, REDRIVE, version=version(world, first))
+    world.relay.repeat(first)
+    reached(world, lambda: verdict(world, late) != "open")
+    at_rest(world)
+
+    assert (verdict(world, late), done(world)) == ("void state_acknowledged", [2])
 
 
 @pytest.mark.requirement("AT-2")

@@ -5,6 +5,7 @@
 | cancel, supersede | it is in one of the states named, and no byte of it can have left | failed, told *final* |
 | redrive | the version is the one it was made on; failed or dead letter, not expired, not taken back, not unreadable | queued |
 | skip | the version is the one it was made on; ended without acknowledgement | its lane goes on |
+| acknowledge | the version is the one it was made on; ended so and not taken back; with evidence | acknowledged, told *final* |
 
 What may have been sent finishes first. An unknown outcome is never redriven: it may have happened. A decision that
 does not count is void, visibly, and changes nothing.
@@ -17,7 +18,7 @@ from typing import Final, TypeAlias
 
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.decision import Decision, DecisionKind
-from waybill.contracts.states import Move, State
+from waybill.contracts.states import BY_PEOPLE, Move, State
 from waybill.delivery.core.gaps import CANCELLED, FOR_GOOD, SUPERSEDED
 from waybill.delivery.core.lanes import HALTING, Item
 from waybill.delivery.core.retry import End
@@ -74,6 +75,8 @@ def judge(decision: Decision, item: Item, *, sent: bool, now: datetime) -> Rulin
         return Void("no_version")
     if decision.kind is DecisionKind.REDRIVE:
         return _redrive(item, now)
+    if decision.kind is DecisionKind.ACKNOWLEDGE:
+        return _acknowledge(decision, item)
     return SkipIt() if item.state in HALTING else Void(f"state_{item.state}")
 
 
@@ -84,6 +87,17 @@ def _take_back(decision: Decision, item: Item, *, sent: bool) -> Ruling:
         return Void("may_have_been_sent")
     detail = CANCELLED if decision.kind is DecisionKind.CANCEL else SUPERSEDED
     return End(move=Move.FAIL, code=ErrorCode.POLICY_BLOCK, detail=detail)
+
+
+def _acknowledge(decision: Decision, item: Item) -> Ruling:
+    """Take the word of people for it: the evidence is theirs, and nothing of it is sent any more."""
+    if item.state not in HALTING or item.is_resolution:
+        return Void(f"state_{item.state}")
+    if item.detail in {CANCELLED, SUPERSEDED}:
+        return Void("taken_back")
+    if not decision.evidence:
+        return Void("no_evidence")
+    return End(move=Move.ACKNOWLEDGE, code=None, detail=BY_PEOPLE)
 
 
 def _redrive(item: Item, now: datetime) -> Ruling:

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | cancelled or superseded | everywhere | final |
 | ambiguous, and its destination can be asked | nowhere: it is asked first | |
+| acknowledged by people | everywhere | final |
 | expired | the route of its command type does not say `onExpiry: halt` | final |
 | otherwise | the destination says `onUnsettled: continue` | deferred while it may still be sent, else final |
 
@@ -17,7 +18,7 @@ from typing import Final
 
 from waybill.contracts.envelope import GapEntry, Resolution
 from waybill.contracts.fabric import OnUnsettled
-from waybill.contracts.states import State
+from waybill.contracts.states import BY_PEOPLE, State
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.retry import EXPIRED, UNREADABLE
 from waybill.kernel.errors import InvariantBroken
@@ -29,7 +30,7 @@ __all__ = ["CANCELLED", "FOR_GOOD", "LIFE", "SUPERSEDED", "entry_of", "goes_on",
 CANCELLED: Final = "cancelled"
 SUPERSEDED: Final = "superseded"
 #: Ends that nothing undoes.
-FOR_GOOD: Final = frozenset({CANCELLED, SUPERSEDED, EXPIRED, UNREADABLE.detail})
+FOR_GOOD: Final = frozenset({CANCELLED, SUPERSEDED, EXPIRED, BY_PEOPLE, UNREADABLE.detail})
 #: How long a gap resolution is tried before people must see to it.
 LIFE: Final = timedelta(days=365)
 

@@ -16,7 +16,7 @@ from waybill.contracts.codes import ErrorCode
 from waybill.contracts.command import Command
 from waybill.contracts.envelope import GAP_RESOLUTION_TYPE
 from waybill.contracts.fabric import DestinationConfig, Profile, Proof
-from waybill.contracts.states import State
+from waybill.contracts.states import BY_PEOPLE, State
 from waybill.delivery.core.classify import Proven, Verdict
 from waybill.delivery.core.lanes import Item
 
@@ -235,7 +235,7 @@ class Recorder:
                 "receipt_status": proven.status,
                 "source_version": proven.source_version,
                 "count": proven.count,
-                "digest": proven.digest,
+                "digest": event.digest if proven.digest is None else proven.digest,
                 "evidence": event.evidence if proven.evidence is None else proven.evidence,
                 "proof_level": self.config.proof.value if verdict and verdict.code is None else None,
                 "profile": self.config.profile.value,
@@ -250,7 +250,7 @@ class Recorder:
     def state(self, item: Item, place: Place, now_ms: int) -> bytes:
         """Encode where an item stands."""
         command = item.command
-        acknowledged = item.state is State.ACKNOWLEDGED
+        proven = item.state is State.ACKNOWLEDGED and item.detail != BY_PEOPLE
         return self._state.encode(
             {
                 **self._head(item),
@@ -264,7 +264,7 @@ class Recorder:
                 "next_due": millis(item.next_due) if item.next_due and item.state is State.RETRYING else None,
                 "expires_at": millis(item.expires_at) if item.expires_at else now_ms,
                 "owner": self.config.owner,
-                "proof_level": self.config.proof.value if acknowledged else None,
+                "proof_level": self.config.proof.value if proven else None,
                 "profile": self.config.profile.value,
                 "config_version": self.config_version,
                 "command_partition": place.partition,
@@ -327,6 +327,8 @@ class Event(NamedTuple):
     verdict: Verdict | None
     #: Where the proof of it lies, when it is not the listener's.
     evidence: str | None = None
+    #: Of what lies there.
+    digest: str | None = None
 
 
 def dead_letter_id(topic: str, partition: int, offset: int, destination: str) -> str:

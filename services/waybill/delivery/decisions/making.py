@@ -19,23 +19,23 @@ __all__ = ["list_decisions", "make_decision", "verdicts"]
 
 MAKE: Final = """
 INSERT INTO delivery.decision (tenant, destination, decision_id, aggregate, kind, delivery_id, sequence, version, states,
-    decided_by, reason, decided_at)
+    decided_by, reason, decided_at, evidence, evidence_digest)
 VALUES (%(tenant)s, %(destination)s, %(decision_id)s, %(aggregate)s, %(kind)s, %(delivery_id)s, %(sequence)s, %(version)s,
-    %(states)s, %(decided_by)s, %(reason)s, %(decided_at)s)
+    %(states)s, %(decided_by)s, %(reason)s, %(decided_at)s, %(evidence)s, %(evidence_digest)s)
 ON CONFLICT (tenant, destination, decision_id) DO NOTHING
 RETURNING decision_id
 """
 
 VERDICTS: Final = """
 SELECT decision_id, tenant, destination, aggregate, delivery_id, sequence, kind, version, decided_by, reason, decided_at,
-    verdict, detail, judged_at
+    evidence, evidence_digest, verdict, detail, judged_at
 FROM delivery.decision WHERE decision_id = ANY(%(ids)s)
 ORDER BY decided_at, destination
 """
 
 LIST: Final = """
 SELECT decision_id, tenant, destination, aggregate, delivery_id, sequence, kind, version, decided_by, reason, decided_at,
-    verdict, detail, judged_at
+    evidence, evidence_digest, verdict, detail, judged_at
 FROM delivery.decision
 WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
     AND (%(destination)s::text IS NULL OR destination = %(destination)s)
@@ -70,6 +70,8 @@ def make_decision(connection: psycopg.Connection[Any], decision: Decision, recor
         "decided_by": decision.decided_by,
         "reason": decision.reason,
         "decided_at": decision.decided_at,
+        "evidence": decision.evidence,
+        "evidence_digest": decision.evidence_digest,
     }
     try:
         with connection.transaction():
@@ -80,7 +82,7 @@ def make_decision(connection: psycopg.Connection[Any], decision: Decision, recor
         raise ConfigError(
             f"tenant {decision.tenant} has no topic for decisions: run `waybill apply` with its fabric.yaml"
         ) from error
-    except (psycopg.errors.UndefinedTable, psycopg.errors.CheckViolation) as error:
+    except (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedColumn, psycopg.errors.CheckViolation) as error:
         raise UnavailableError("the control database is older than this version: run `waybill migrate`") from error
     return is_new
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import assert_never
 
 from waybill.contracts.decision import Decision, DecisionKind
+from waybill.contracts.states import Move
 from waybill.delivery.core.decisions import Judged, SkipIt, Void, judge
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Event
@@ -55,6 +56,8 @@ class Ruling:
             case SkipIt():
                 await self._skip(decision, item, blocks=standing.blocks)
             case End() as end:
+                if end.move is Move.ACKNOWLEDGE and standing.blocks:
+                    await self._pass_over(item, end)
                 await self._move(decision, item, end)
             case other:
                 assert_never(other)
@@ -88,13 +91,21 @@ class Ruling:
             await self._insist(self._store.record, decision, Judged.APPLIED, None, now)
         self._audit(item, decision, "skipped")
 
+    async def _pass_over(self, item: Item, end: End) -> None:
+        """Tell the listener that nothing comes under this number any more, before what waits behind it.
+
+        A crash before the move leaves a row that holds nothing, and a decision that is judged again.
+        """
+        item.detail = end.detail
+        await self._settler.resolver.resolve([item])
+
     async def _move(self, decision: Decision, item: Item, end: End) -> None:
         """Move the row and write the verdict, then say both to Kafka."""
         owner, recorder, now = self._owner, self._desk.target.recorder, self._desk.tools.clock.now()
         before, attempt = item.state, untried(now)
         item.state, item.code, item.detail, item.next_due = moved(before, end.move), end.code, end.detail, None
         item.version += 1
-        event = Event("transition", before, True, attempt, None, _urn(decision))
+        event = Event("transition", before, True, attempt, None, _urn(decision), decision.evidence_digest)
         outcome, state = recorder.outcome(item, owner.place, event), recorder.state(item, owner.place, attempt.ended_ms)
         item.pending = (outcome, state, None)
         move = move_of(item)

@@ -33,10 +33,10 @@ __all__ = [
 _VERDICT: Final = """
     INSERT INTO delivery.decision AS d (
         tenant, destination, decision_id, partition, aggregate, kind, delivery_id, sequence, version, states,
-        decided_by, reason, decided_at, verdict, detail, judged_at)
+        decided_by, reason, decided_at, evidence, evidence_digest, verdict, detail, judged_at)
     SELECT %(tenant)s, %(destination)s, %(decision_id)s::uuid, %(partition)s, %(aggregate)s, %(kind)s,
         %(about)s::uuid, %(sequence)s::integer, %(made_on)s::integer, %(states)s::text[], %(decided_by)s, %(reason)s,
-        %(decided_at)s::timestamptz, %(verdict)s, %(why)s, %(now)s"""
+        %(decided_at)s::timestamptz, %(evidence)s::text, %(evidence_digest)s::text, %(verdict)s, %(why)s, %(now)s"""
 _KEEP: Final = """
     ON CONFLICT (tenant, destination, decision_id) DO UPDATE SET
         partition = EXCLUDED.partition, verdict = EXCLUDED.verdict, detail = EXCLUDED.detail,
@@ -51,7 +51,7 @@ RECORD: Final = OWNED + _VERDICT + " FROM o" + _KEEP + RESULT
 # A verdict and the move it asks for.
 _MOVE: Final = """, m AS (
     UPDATE delivery.open_task AS t SET
-        state = %(state)s, version = %(version)s, next_due = NULL, blocks = true, error_code = %(error_code)s,
+        state = %(state)s, version = %(version)s, next_due = NULL, blocks = %(blocks)s, error_code = %(error_code)s,
         detail = %(detail)s, pending_outcome = %(pending_outcome)s, pending_state = %(pending_state)s,
         pending_dead_letter = NULL, updated_at = %(now)s
     FROM o
@@ -89,7 +89,8 @@ WHERE tenant = %(tenant)s AND destination = %(destination)s AND decision_id = %(
 
 # Decisions about what has not come.
 EARLY: Final = """
-SELECT decision_id, aggregate, kind, delivery_id, sequence, version, states, decided_by, reason, decided_at
+SELECT decision_id, aggregate, kind, delivery_id, sequence, version, states, decided_by, reason, decided_at,
+    evidence, evidence_digest
 FROM delivery.decision
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
   AND verdict = 'early' AND decided_at > %(since)s
@@ -145,6 +146,8 @@ class DecisionStore:
                 decided_by=row[7],
                 reason=row[8],
                 decided_at=row[9],
+                evidence=row[10],
+                evidence_digest=row[11],
             )
             for row in rows
         ]
@@ -184,6 +187,7 @@ class DecisionStore:
             "delivery_id": move.delivery_id,
             "state": move.state,
             "version": move.version,
+            "blocks": move.blocks,
             "error_code": move.error_code,
             "detail": move.detail,
             "pending_outcome": move.pending_outcome,
@@ -222,6 +226,8 @@ def _values(decision: Decision, judged: Judged, why: str | None, now: datetime) 
         "decided_by": decision.decided_by,
         "reason": decision.reason,
         "decided_at": decision.decided_at,
+        "evidence": decision.evidence,
+        "evidence_digest": decision.evidence_digest,
         "verdict": judged.value,
         "why": why,
         "now": now,

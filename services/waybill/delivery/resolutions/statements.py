@@ -43,14 +43,15 @@ RESOLVE: Final = OWNED.removesuffix(", w AS (") + _UNBLOCK + _INSERT + _OF_THOSE
 # One more resolution of what was told before, for a listener that does not remember.
 RETELL: Final = OWNED + _INSERT + _ONCE + RESULT
 
-# Deliveries of an aggregate that ended without acknowledgement, below a number.
+# Deliveries of an aggregate that ended without acknowledgement by their listener, below a number.
 TOLD: Final = """
 SELECT aggregate, delivery_id::text, sequence, record_offset, state, version, attempt, throttled, next_due,
        expires_at, sent, may_have_acted, record, detail, kind
 FROM delivery.open_task
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
   AND aggregate = %(aggregate)s AND sequence >= %(first)s AND sequence < %(before)s
-  AND kind = 'delivery' AND NOT blocks AND state IN ('ambiguous', 'failed', 'exception', 'dead_letter')
+  AND kind = 'delivery' AND NOT blocks
+  AND (state IN ('ambiguous', 'failed', 'exception', 'dead_letter') OR detail = 'acknowledged_by_people')
 ORDER BY sequence
 LIMIT %(limit)s
 """

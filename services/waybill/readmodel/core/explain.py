@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from waybill.contracts.states import State
+from waybill.contracts.states import BY_PEOPLE, State
 from waybill.egress.core.addresses import EgressRule
 from waybill.egress.core.targets import advice
 
@@ -68,7 +68,8 @@ def explain(standing: Standing, now: datetime) -> Answers:  # noqa: PLR0911 - on
                 by=standing.next_due or standing.expires_at,
             )
         case State.ACKNOWLEDGED:
-            return Answers(happened=f"done and proven after {tries}", next="nothing", owner=NOBODY, by=None)
+            proof = "done, as people have seen," if standing.detail == BY_PEOPLE else "done and proven"
+            return Answers(happened=f"{proof} after {tries}", next="nothing", owner=NOBODY, by=None)
         case State.RETRYING:
             due = standing.next_due
             late = due is not None and due <= now

@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import Any, Final, Protocol
 from uuid import UUID
 
-from waybill.contracts.states import TRANSITIONS, State
+from waybill.contracts.states import BY_PEOPLE, TRANSITIONS, State
 from waybill.delivery import store as sql
 from waybill.delivery.core.lanes import HALTING
 from waybill.delivery.resolutions import statements as resolutions
@@ -142,7 +142,7 @@ class Tables(Marked):
             and values["first"] <= row["sequence"] < values["before"]
             and row["kind"] == "delivery"
             and not row["blocks"]
-            and row["state"] in HALTING
+            and (row["state"] in HALTING or row["detail"] == BY_PEOPLE)
         ]
         rows.sort(key=lambda row: row["sequence"])
         return [_pick(row, sql.Feed) for row in rows[: values["limit"]]]
@@ -262,8 +262,8 @@ class DecidedTables(Tables):
             return []
         if (State(row["state"]), State(values["state"])) not in _ALLOWED and self.observer is not None:
             self.observer.broken("I8", f"no move from {row['state']} to {values['state']}")
-        names = ("state", "version", "error_code", "detail", "pending_outcome", "pending_state")
-        row.update({name: values[name] for name in names}, next_due=None, blocks=True, updated_at=values["now"])
+        names = ("state", "version", "blocks", "error_code", "detail", "pending_outcome", "pending_state")
+        row.update({name: values[name] for name in names}, next_due=None, updated_at=values["now"])
         self._trace("database", f"decided {_told(row)}")
         return self.verdict(values)
 
@@ -284,7 +284,11 @@ class DecidedTables(Tables):
         """Return decisions about what has not come."""
         names = ("aggregate", "kind", "delivery_id", "sequence", "version", "states", "decided_by", "reason")
         return [
-            (UUID(known["decision_id"]), *(_identity(name, known[name]) for name in names), known["decided_at"])
+            (
+                UUID(known["decision_id"]),
+                *(_identity(name, known[name]) for name in names),
+                *(known[name] for name in ("decided_at", "evidence", "evidence_digest")),
+            )
             for known in self.decisions.values()
             if known["destination"] == values["destination"]
             and known["partition"] == values["partition"]
