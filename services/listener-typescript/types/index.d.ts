@@ -1,0 +1,6 @@
+export { Listener } from "./listener.js";
+export { CONTENT_TYPE, parseEnvelope } from "./envelope.js";
+export { Refuse, STATUS, renderProblem } from "./errors.js";
+export { fixedKeys, jwksFile, jwksUrl } from "./keys.js";
+export { missingFrom, renderReceipt } from "./receipt.js";
+export { TOLERANCE_SECONDS, VerificationKeys, verify } from "./signature.js";
