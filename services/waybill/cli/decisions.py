@@ -31,7 +31,20 @@ from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import Aggregate, DestinationName, Tenant
 from waybill.readmodel import ReadModel
 
-__all__ = ["acknowledge_command", "app", "cancel_command", "decisions_command", "redrive_command", "skip_command"]
+__all__ = [
+    "By",
+    "Why",
+    "acknowledge_command",
+    "app",
+    "cancel_command",
+    "connect_control",
+    "decision_writer",
+    "decisions_command",
+    "reason_of",
+    "redrive_command",
+    "skip_command",
+    "who",
+]
 
 app = typer.Typer(help="Take deliveries back before they can have been sent.")
 
@@ -64,9 +77,9 @@ def cancel_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     as_json: JsonFlag = False,
 ) -> None:
     """Take a delivery, or all deliveries of a command, back. Exit 1 where it may have been sent: that finishes first."""
-    with _connect() as connection:
+    with connect_control() as connection:
         rows = _found(connection, identifier, tenant, destination)
-        made = [_about(row, DecisionKind.CANCEL, None, _who(by), why) for row in rows]
+        made = [_about(row, DecisionKind.CANCEL, None, who(by), why) for row in rows]
         _decide(connection, made, wait_s, as_json=as_json)
 
 
@@ -79,7 +92,7 @@ def redrive_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Send a failed delivery once more, same id and bytes, before it expires. Refused while its outcome is unknown."""
-    _decide_on_one(identifier, DecisionKind.REDRIVE, version, (_who(by), why, wait_s), as_json=as_json)
+    _decide_on_one(identifier, DecisionKind.REDRIVE, version, (who(by), why, wait_s), as_json=as_json)
 
 
 def acknowledge_command(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -101,8 +114,8 @@ def acknowledge_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         raise ConfigError("an acknowledgement needs evidence: --evidence")
     if digest is not None and not _DIGEST.fullmatch(digest):
         raise ConfigError("--digest is sha256: and 64 hexadecimal digits")
-    with _connect() as connection:
-        made = _about_one(connection, identifier, DecisionKind.ACKNOWLEDGE, version, (_who(by), why))
+    with connect_control() as connection:
+        made = _about_one(connection, identifier, DecisionKind.ACKNOWLEDGE, version, (who(by), why))
         seen = replace(made, evidence=evidence.strip(), evidence_digest=digest)
         _decide(connection, [seen], wait_s, as_json=as_json)
 
@@ -129,11 +142,11 @@ def skip_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     if (identifier is None) == (hole is None):
         raise ConfigError("say what to skip: a delivery id, or --hole")
     if hole is not None:
-        with _connect() as connection:
-            _decide(connection, [_about_hole(hole, _who(by), why)], wait_s, as_json=as_json)
+        with connect_control() as connection:
+            _decide(connection, [_about_hole(hole, who(by), why)], wait_s, as_json=as_json)
         return
     assert identifier is not None
-    _decide_on_one(identifier, DecisionKind.SKIP, version, (_who(by), why, wait_s), as_json=as_json)
+    _decide_on_one(identifier, DecisionKind.SKIP, version, (who(by), why, wait_s), as_json=as_json)
 
 
 def decisions_command(
@@ -144,7 +157,7 @@ def decisions_command(
     as_json: JsonFlag = False,
 ) -> None:
     """List what people decided, who and why, and what became of it."""
-    with _connect() as connection:
+    with connect_control() as connection:
         _print(list_decisions(connection, tenant, destination, verdict, limit), as_json=as_json)
 
 
@@ -152,7 +165,7 @@ def _decide_on_one(
     identifier: str, kind: DecisionKind, version: int | None, terms: tuple[str, str, float], *, as_json: bool
 ) -> None:
     by, why, wait_s = terms
-    with _connect() as connection:
+    with connect_control() as connection:
         made = _about_one(connection, identifier, kind, version, (by, why))
         _decide(connection, [made], wait_s, as_json=as_json)
 
@@ -205,7 +218,7 @@ def _about(row: Mapping[str, Any], kind: DecisionKind, version: int | None, by: 
         version=version,
         states=CANCELLABLE if version is None else (),
         decided_by=by,
-        reason=_reason(why),
+        reason=reason_of(why),
         decided_at=SystemClock().now(),
     )
 
@@ -228,12 +241,13 @@ def _about_hole(hole: tuple[str, str, str, int], by: str, why: str) -> Decision:
         version=None,
         states=(),
         decided_by=by,
-        reason=_reason(why),
+        reason=reason_of(why),
         decided_at=now,
     )
 
 
-def _reason(why: str) -> str:
+def reason_of(why: str) -> str:
+    """Return why, which must be said."""
     if not why.strip():
         raise ConfigError("a decision needs a reason: --why")
     return why.strip()
@@ -241,8 +255,7 @@ def _reason(why: str) -> str:
 
 def _decide(connection: psycopg.Connection, made: Sequence[Decision], wait_s: float, *, as_json: bool) -> None:
     """Write decisions, wait for their verdicts, print them; exit 1 when one is void."""
-    registry = Registry(Addresses.load().need("registry_url"))
-    writer = AvroWriter(DECISION, registry.schema_id(f"waybill.{DECISION}", schema_text(DECISION)))
+    writer = decision_writer()
     for decision in made:
         if not make_decision(connection, decision, write_decision(decision, writer)):
             console.print(f"decided before: {decision.kind} of {decision.delivery_id}")
@@ -250,6 +263,12 @@ def _decide(connection: psycopg.Connection, made: Sequence[Decision], wait_s: fl
     _print(rows, as_json=as_json)
     if any(row["verdict"] == Judged.VOID for row in rows):
         raise typer.Exit(1)
+
+
+def decision_writer() -> AvroWriter:
+    """Return what makes records of decisions."""
+    registry = Registry(Addresses.load().need("registry_url"))
+    return AvroWriter(DECISION, registry.schema_id(f"waybill.{DECISION}", schema_text(DECISION)))
 
 
 def _judged(connection: psycopg.Connection, ids: Sequence[UUID], wait_s: float) -> Sequence[Mapping[str, Any]]:
@@ -282,13 +301,15 @@ def _print(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     print_table("decisions", COLUMNS, lines)
 
 
-def _who(by: str | None) -> str:
+def who(by: str | None) -> str:
+    """Return who decides."""
     try:
         return by or getpass.getuser()
     except (KeyError, OSError) as error:
         raise ConfigError("nobody is logged in here: say who decides with --by") from error
 
 
-def _connect() -> "closing[psycopg.Connection]":
+def connect_control() -> "closing[psycopg.Connection]":
+    """Connect to the control database, to be used in a `with`."""
     dsn = Addresses.load().need("control_dsn")
     return closing(connect(dsn, application_name="waybill-cli", autocommit=True))

@@ -1,33 +1,17 @@
 """What people decide on the command line, carried by the relay of the control database to a worker on the real stack."""
 
-import json
-import os
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Any
 
-import psycopg
 import pytest
 from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
-from fixtures.fix_stack import FreshDatabase
 from fixtures.worker_world import Sent, WorkerWorld
 
-from waybill.cli.migrate import migrate_all
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import GapResolution
 from waybill.contracts.envelope_reader import parse
 from waybill.contracts.fabric import RetryPolicy
 from waybill.contracts.problem import CONTENT_TYPE, Problem, render_problem
-from waybill.fabric.store import FabricStore
-from waybill.infra.clock import SystemClock
-from waybill.infra.connect_api import ConnectApi
-from waybill.readmodel import Places, Settings
-from waybill.readmodel import run as fold
-from waybill.relay import OutboxConnection, OutboxKind, ensure_connector
-from waybill.relay.database import drop_slot
 from waybill.testing.waiting import eventually
 
 pytestmark = pytest.mark.stack
@@ -36,41 +20,14 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def run(world: WorkerWorld, fresh_database: FreshDatabase) -> Iterator[Run]:
-    """Run a command line on a control database whose outbox is relayed; the read model is folded before each."""
-    stack, dsn = world.stack, fresh_database.dsn()
-    migrate_all(dsn)
-    with closing(psycopg.connect(dsn, autocommit=True)) as connection:
-        FabricStore(connection).allow_decisions([world.tenant])
-    outbox = OutboxConnection(
-        name=f"control-{world.tenant}",
-        host=stack.postgres_host,
-        port=stack.postgres_port,
-        database=fresh_database.name,
-        user="waybill_relay",
-        secret_file=str(stack.secrets_file),
-        secret_key="relay.password",
-        schema="fabric",
-        kind=OutboxKind.CONTROL,
-    )
-    api = ConnectApi(stack.connect_url, SystemClock())
-    ensure_connector(api, dsn, outbox)
-    where = {"CONTROL_DSN": dsn, "REGISTRY_URL": stack.registry_url, "KAFKA": stack.kafka}
-    environ = os.environ | {f"WAYBILL_{name}": value for name, value in where.items()}
-    program = [sys.executable, "-c", "from waybill.cli import main; main()"]
+def run(people: Run) -> Run:
+    """Run a command line that decides; returns the decisions it prints."""
 
     def call(*words: str, code: int = 0) -> list[dict[str, Any]]:
-        places = Places(kafka=stack.kafka, registry_url=stack.registry_url, control_dsn=dsn)
-        fold(places, Settings(tenants=frozenset([world.tenant]), until_caught_up=True), threading.Event())
-        result = subprocess.run([*program, *words, "--json"], env=environ, capture_output=True, text=True, check=False)
-        assert result.returncode == code, result.stdout + result.stderr
-        found: list[dict[str, Any]] = json.loads(result.stdout)["decisions"]
+        found: list[dict[str, Any]] = people(*words, code=code)["decisions"]
         return found
 
-    yield call
-    api.delete(outbox.connector)
-    with closing(psycopg.connect(dsn, autocommit=True)) as connection:
-        drop_slot(connection, outbox.slot)
+    return call
 
 
 def state(world: WorkerWorld, sent: Sent) -> tuple[str, str | None]:
