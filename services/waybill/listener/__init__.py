@@ -26,6 +26,7 @@ from waybill.contracts.fabric import Profile
 from waybill.contracts.receipt import ReceiptStatus
 from waybill.listener.app import Listener
 from waybill.listener.core.message import Done, Received, Refuse
+from waybill.listener.core.policy import Block, Rule, Rules
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
 from waybill.listener.receiver import Limits
 from waybill.listener.stores.forgetful import NoStore
@@ -36,6 +37,7 @@ from waybill.listener.stores.sqlite import BlockingSqliteTransaction, SqliteStor
 from waybill.listener.transaction import BlockingTransaction
 
 __all__ = [
+    "Block",
     "BlockingSqliteTransaction",
     "BlockingTransaction",
     "DedupStore",
@@ -55,6 +57,8 @@ __all__ = [
     "ReceiptStatus",
     "Received",
     "Refuse",
+    "Rule",
+    "Rules",
     "SqliteStore",
     "SqliteTransaction",
 ]

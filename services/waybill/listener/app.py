@@ -32,7 +32,7 @@ from waybill.listener.asgi import (
     send_answer,
 )
 from waybill.listener.core.verification import Binding, Capability
-from waybill.listener.executor import Handler, HandlerFunction, RecoverFunction
+from waybill.listener.executor import Handler, HandlerFunction, PolicyHook, RecoverFunction
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
 from waybill.listener.receiver import Limits, Receiver
 from waybill.listener.stores.port import DedupStore, Effect, check_promise
@@ -42,6 +42,7 @@ __all__ = ["Listener"]
 _log = logging.getLogger("waybill.listener")
 
 H = TypeVar("H", bound=HandlerFunction)
+P = TypeVar("P", bound=PolicyHook)
 
 _HEALTH: Final = "/healthz"
 _PURGE_EVERY_S: Final = 3600.0
@@ -62,7 +63,7 @@ class Listener:
         clock: for tests.
 
     Raises:
-        ConfigError: the store keeps less than the limits promise.
+        ConfigError: the store keeps less than the limits promise, or the policy cannot be read.
     """
 
     def __init__(
@@ -81,6 +82,9 @@ class Listener:
         self._limits = limits or Limits()
         declared = self._limits.profile or store.memory.profile
         check_promise(store.memory, declared, self._limits.retry_horizon, in_order=self._limits.in_order)
+        if self._limits.policy is not None:
+            self._limits.policy.current()
+        self._has_policy_hook = False
         self._handlers: dict[str, Handler] = {}
         binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
         self._receiver = Receiver(binding, self._keys, store, self._handlers, self._limits, self._clock)
@@ -124,6 +128,20 @@ class Listener:
             return function
 
         return register
+
+    def policy(self, function: P) -> P:
+        """Register the policy hook: called with each `Received` command as the last check, before the handler.
+
+        It returns a `Block`, answered POLICY_BLOCK, or None. One that raises blocks for now: the sender comes again.
+
+        Raises:
+            ConfigError: there is one.
+        """
+        if self._has_policy_hook:
+            raise ConfigError("there is a policy hook already")
+        self._has_policy_hook = True
+        self._receiver.ask(function)
+        return function
 
     async def open(self) -> None:
         """Open the store; raises as its `open` does."""

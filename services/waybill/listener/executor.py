@@ -9,6 +9,8 @@ Where the effect is elsewhere, the claim commits first and is pending. An attemp
 handler's `recover` whether it happened, and only what did not happen is judged and begun anew.
 """
 
+import asyncio
+import inspect
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -28,6 +30,7 @@ from waybill.kernel.errors import InvariantBroken, TransientError
 from waybill.listener.core.claims import Claim
 from waybill.listener.core.dedup import Pending, Repeat, Stored, decide_pending
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt
+from waybill.listener.core.policy import Block, blocked
 from waybill.listener.core.verification import (
     ANY_TYPE,
     Admit,
@@ -42,7 +45,7 @@ from waybill.listener.core.verification import (
 )
 from waybill.listener.stores.port import DedupStore, Effect, Found, UnderWayError, Work
 
-__all__ = ["Executed", "Executor", "Handler", "HandlerFunction", "Outcome", "RecoverFunction", "Refused"]
+__all__ = ["Executed", "Executor", "Handler", "HandlerFunction", "Outcome", "PolicyHook", "RecoverFunction", "Refused"]
 
 _log = logging.getLogger("waybill.listener")
 
@@ -50,6 +53,8 @@ _log = logging.getLogger("waybill.listener")
 HandlerFunction: TypeAlias = Callable[[Received, Any], Awaitable[Done] | Done]
 #: Called likewise: what happened, or None when nothing did.
 RecoverFunction: TypeAlias = Callable[[Received, Any], Awaitable[Done | None] | Done | None]
+#: Called with the command as the last check; what blocks it, or None.
+PolicyHook: TypeAlias = Callable[[Received], Awaitable[Block | None] | Block | None]
 #: When a database that does not answer may be asked again.
 _STORE_RETRY: Final = timedelta(seconds=2)
 
@@ -106,13 +111,20 @@ class Executor:
     """Runs handlers over a store."""
 
     def __init__(
-        self, store: DedupStore, handlers: Mapping[str, Handler], clock: Clock, *, in_order: bool = False
+        self,
+        store: DedupStore,
+        handlers: Mapping[str, Handler],
+        clock: Clock,
+        *,
+        in_order: bool = False,
     ) -> None:
         """Take what it needs; `in_order` refuses what is not the next one of its aggregate."""
         self._store = store
         self._in_order = in_order
         self._handlers = handlers
         self._clock = clock
+        #: The destination's own code, asked as the last check.
+        self.policy: PolicyHook | None = None
 
     async def execute(self, claim: Claim, command: Received, terms: Terms) -> Outcome:
         """Execute a believed command, report what was done before, or refuse it.
@@ -193,6 +205,8 @@ class Executor:
         verdict = admit(job.command.envelope, job.claim.identity, job.terms, standing, self._clock.now())
         if not isinstance(verdict, Admit):
             raise _SettledError(_settled(verdict))
+        if self.policy is not None and (problem := await _asked(self.policy, job)):
+            raise _SettledError(Refused(problem=problem, check=Check.POLICY))
         return lane
 
     async def _run(self, work: Work, job: _Job, lane: Lane | None) -> Outcome:
@@ -266,6 +280,21 @@ class Executor:
             return _handler_failed(claim, error)
 
 
+async def _asked(policy: PolicyHook, job: _Job) -> Problem | None:
+    """Ask the hook; one that fails blocks for now, since it may have been about to say no."""
+    try:
+        if inspect.iscoroutinefunction(policy):
+            found = await policy(job.command)
+        else:
+            found = await asyncio.to_thread(policy, job.command)
+        if found is not None and not isinstance(found, Block):
+            raise TypeError("a policy returns a Block or None")
+    except Exception as error:  # it is the destination's own code
+        _log_failure("policy.failed", job.claim, error)
+        return Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="policy_unavailable")
+    return blocked(found) if found is not None else None
+
+
 def _settled(verdict: Repeat | Refusal) -> Outcome:
     if isinstance(verdict, Repeat):
         return Executed(receipt=verdict.receipt, is_repeat=True)
@@ -295,10 +324,15 @@ def _store_failed(claim: Claim, error: Exception) -> Refused:
 
 
 def _handler_failed(claim: Claim, error: Exception) -> Refused:
-    """Nothing was done, so the sender may try again; says where it happened, not what the data were."""
+    _log_failure("handler.failed", claim, error)
+    return Refused(problem=Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="handler_failed", status=500))
+
+
+def _log_failure(event: str, claim: Claim, error: Exception) -> None:
+    """Say where the destination's own code failed, not what the data were."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     _log.error(
-        "handler.failed",
+        event,
         extra={
             "delivery_id": str(claim.identity.delivery_id),
             "command_type": claim.command_type,
@@ -306,4 +340,3 @@ def _handler_failed(claim: Claim, error: Exception) -> Refused:
             "place": f"{place.filename}:{place.lineno}",
         },
     )
-    return Refused(problem=Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="handler_failed", status=500))

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from waybill.contracts.envelope import GapResolution
 from waybill.contracts.fabric import Profile
@@ -23,6 +23,7 @@ from waybill.kernel.errors import ConfigError
 from waybill.listener.asgi import Answer, Headers, answer_problem
 from waybill.listener.core.claims import claim_of
 from waybill.listener.core.message import Received
+from waybill.listener.core.policy import Rules
 from waybill.listener.core.verification import (
     Arrival,
     Believed,
@@ -35,16 +36,24 @@ from waybill.listener.core.verification import (
     believe,
     is_key_missing,
 )
-from waybill.listener.executor import Executed, Executor, Handler, Outcome
+from waybill.listener.executor import Executed, Executor, Handler, Outcome, PolicyHook
 from waybill.listener.key_source import KeySource
 from waybill.listener.stores.port import DedupStore
 
-__all__ = ["REPEAT_HEADER", "Limits", "Receiver"]
+__all__ = ["REPEAT_HEADER", "Limits", "PolicySource", "Receiver"]
 
 _log = logging.getLogger("waybill.listener")
 
 #: On the answer to a delivery that was executed before.
 REPEAT_HEADER: Final = "waybill-repeat"
+
+
+class PolicySource(Protocol):
+    """Where the rules of a policy come from."""
+
+    def current(self) -> Rules:
+        """Return what is in force; raises ConfigError when there was never any."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +71,8 @@ class Limits:
     profile: Profile | None = None
     #: The longest ttl of a route to here: the store must recognise a repeat at least as long.
     retry_horizon: timedelta | None = None
+    #: What must not be done here although it was rightly ordered: `PolicyFile(path)`, or fixed `Rules`.
+    policy: PolicySource | None = None
 
     def __post_init__(self) -> None:
         """Refuse a window that would let everything or nothing through."""
@@ -88,6 +99,10 @@ class Receiver:
         self._clock = clock
         self._executor = Executor(store, handlers, clock, in_order=limits.in_order)
 
+    def ask(self, policy: PolicyHook) -> None:
+        """Ask the destination's own code, as the last check of each command."""
+        self._executor.policy = policy
+
     async def answer(self, headers: Headers, body: bytes) -> Answer:
         """Take one signed body and answer; the same whatever server or framework brought it."""
         received_at = self._clock.now()
@@ -106,7 +121,13 @@ class Receiver:
     def _terms(self) -> Terms:
         """Return what is taken now; handlers may be registered while the listener runs."""
         capabilities = {name: handler.capability for name, handler in self._handlers.items()}
-        return Terms(binding=self._binding, capabilities=capabilities, tolerance=self._limits.tolerance)
+        policy = self._limits.policy
+        return Terms(
+            binding=self._binding,
+            capabilities=capabilities,
+            tolerance=self._limits.tolerance,
+            rules=policy.current() if policy is not None else Rules(),
+        )
 
     async def _believe(self, arrival: Arrival, terms: Terms) -> Believed | Refusal:
         now = self._clock.now()

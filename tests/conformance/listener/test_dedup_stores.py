@@ -24,6 +24,7 @@ from waybill.crypto.verifying import VerificationKeys
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import DestinationName
 from waybill.listener import (
+    Block,
     DedupStore,
     Done,
     Effect,
@@ -34,6 +35,7 @@ from waybill.listener import (
     PostgresStore,
     Profile,
     Received,
+    Rule,
     SqliteStore,
 )
 from waybill.testing.clocks import MovableClock
@@ -424,3 +426,36 @@ async def test_recover_is_there_where_it_is_needed_and_nowhere_else(kind: str, o
 
         with pytest.raises(ConfigError, match="recover"):
             site.listener.on("subject.erase", recover=wrong)
+
+
+@pytest.mark.requirement("DC-14")
+@pytest.mark.parametrize("kind", ["sqlite", "sqlite, elsewhere", "memory"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "thread"])
+async def test_a_policy_hook_is_asked_last_and_what_it_blocks_leaves_nothing(
+    kind: str, is_async: bool, open_site: Open
+) -> None:
+    async with open_site(kind) as site:
+        serve(site)
+        says: list[Block | Exception | None] = [Block(rule=Rule.LEGAL_HOLD), OSError("away"), None]
+
+        def ask(_: Received) -> Block | None:
+            found = says.pop(0)
+            if isinstance(found, Exception):
+                raise found
+            return found
+
+        async def ask_later(command: Received) -> Block | None:
+            return ask(command)
+
+        if site.store.memory.effect is Effect.ELSEWHERE:
+            says[2:] = [None, None]  # asked before the record is pending, and again before it acts
+        site.listener.policy(ask_later if is_async else ask)
+        command = site.command(operation_id="op-1")
+
+        answers = [await site.send(command) for _ in range(4)]
+
+        assert [answer.status_code for answer in answers] == [422, 503, 200, 200]
+        assert [answer.json().get("reason") for answer in answers[:2]] == ["legal_hold", "policy_unavailable"]
+        assert answers[0].json()["type"] == "urn:waybill:error:POLICY_BLOCK"
+        assert "waybill-repeat" in answers[3].headers
+        assert (says, site.elsewhere, site.asked) == ([], ["op-1"], [])

@@ -21,6 +21,7 @@ from waybill.kernel.ids import DestinationName, Tenant
 from waybill.listener.core.claims import claim_of
 from waybill.listener.core.dedup import Repeat, Stored
 from waybill.listener.core.holding import Bounds, Hold, hold, release
+from waybill.listener.core.policy import LegalHold, Rules
 from waybill.listener.core.sequencing import Told
 from waybill.listener.core.verification import (
     ANY_TYPE,
@@ -76,6 +77,7 @@ class Scene:
     executed: str = ""
     last: int | None = None
     told: dict[int, Told] = field(default_factory=dict)
+    rules: Rules = field(default_factory=Rules)
 
     def judge(self, command: Command, key: KeyRecord) -> str:
         """Return what becomes of it: `admitted`, `repeat`, or check, code and reason of the refusal."""
@@ -92,6 +94,7 @@ class Scene:
         terms = Terms(
             binding=Binding(tenant=Tenant(self.tenant), destination=DestinationName(self.destination)),
             capabilities=self.capabilities,
+            rules=self.rules,
         )
         arrival = Arrival(door=self.door, signed=signed, content_type=self.content_type, body=body)
         found = believe(arrival, VerificationKeys.from_jwks(jwks_document([key])), terms, NOW)
@@ -122,6 +125,7 @@ def command(make_command: MakeCommand) -> Command:
 
 ERASE = "subject.erase"
 DEFERRED = {5: Told(delivery_id=uuid.UUID(int=1), resolution=Resolution.DEFERRED)}
+HELD = Rules(legal_holds=(LegalHold(aggregates=frozenset({"subject/*"}), reference="case-1"),))
 TABLE: list[tuple[dict[str, Any], str]] = [
     ({}, "admitted"),
     # 1. Signature, and the envelope that was signed.
@@ -167,6 +171,9 @@ TABLE: list[tuple[dict[str, Any], str]] = [
     ({"door": Door.KAFKA, "last": 3}, "sequence: 425 SOURCE_UNAVAILABLE gap"),
     ({"last": 5}, "sequence: 409 VERSION_CONFLICT older_sequence"),
     ({"last": 5, "told": DEFERRED}, "sequence: 409 VERSION_CONFLICT older_sequence"),
+    # 5. Policy.
+    ({"rules": HELD}, "policy: 422 POLICY_BLOCK legal_hold"),
+    ({"rules": HELD, "executed": "itself"}, "repeat"),
     # What was executed is reported, whatever else is wrong with it now.
     ({"executed": "itself"}, "repeat"),
     ({"executed": "itself", "seconds_left": -60, "capabilities": {}, "last": 9}, "repeat"),
@@ -176,7 +183,7 @@ TABLE: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.requirement("DC-8", "DC-9", "DC-10", "DC-11", "DC-12", "DC-13", "GW-19")
+@pytest.mark.requirement("DC-8", "DC-9", "DC-10", "DC-11", "DC-12", "DC-13", "DC-14", "GW-19")
 @pytest.mark.parametrize(("changes", "answer"), TABLE, ids=lambda value: str(value)[:60])
 def test_what_is_wrong_is_named_by_its_check(
     changes: dict[str, Any], answer: str, command: Command, signing_key: KeyRecord
@@ -190,6 +197,7 @@ FAULTS: list[tuple[Check, dict[str, Any]]] = [
     (Check.TENANT, {"tenant": "other"}),
     (Check.CAPABILITY, {"capabilities": {}}),
     (Check.SEQUENCE, {"last": 2}),
+    (Check.POLICY, {"rules": HELD}),
 ]
 
 

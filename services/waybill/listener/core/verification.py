@@ -35,6 +35,7 @@ from waybill.crypto.verifying import Refuse as SignatureRefused
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import DestinationName, Tenant
 from waybill.listener.core.dedup import Conflict, Identity, Repeat, Stored, decide_repeat
+from waybill.listener.core.policy import Rules, blocked
 from waybill.listener.core.sequencing import Told, check_turn
 
 __all__ = [
@@ -124,6 +125,8 @@ class Terms:
     capabilities: Mapping[str, Capability]
     #: Between the signed timestamp and our clock, either way.
     tolerance: timedelta = DEFAULT_TOLERANCE
+    #: What must not be done here although it was rightly ordered.
+    rules: Rules = field(default_factory=Rules)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,6 +272,8 @@ def admit(envelope: Envelope, identity: Identity, terms: Terms, standing: Standi
         lane = standing.lane
         if out_of_turn := check_turn(envelope.sequence, envelope.delivery_id, lane.last, lane.told):
             return _refuse(Check.SEQUENCE, out_of_turn)
+    if block := terms.rules.judge(envelope, now):
+        return _refuse(Check.POLICY, blocked(block))
     return Admit()
 
 
