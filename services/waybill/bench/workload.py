@@ -22,10 +22,10 @@ from waybill.kernel.clock import Clock
 from waybill.kernel.errors import UnavailableError
 from waybill.kernel.ids import CommandId, DestinationName, Tenant, delivery_id
 
-__all__ = ["Backlog", "Offer", "Stream", "backlog_headers"]
+__all__ = ["DATA", "Backlog", "Offer", "Stream", "backlog_headers"]
 
 #: 400 bytes of believable data; with its envelope a body has about 1,000 bytes.
-_DATA: Final = json.dumps(
+DATA: Final = json.dumps(
     {
         "subject": "c0ffee",
         "reason": "request of the person",
@@ -112,7 +112,7 @@ class Backlog:
             self._producer.produce(
                 topic,
                 key=aggregate.encode(),
-                value=_DATA,
+                value=DATA,
                 headers=_headers(self.tenant, aggregate, sequences, uuid.uuid4()),
                 on_delivery=self._produced,
             )
@@ -197,7 +197,7 @@ class Stream:
         self._producer.produce(
             self._topic,
             key=aggregate.encode(),
-            value=_DATA,
+            value=DATA,
             headers=headers,
             on_delivery=produced,
         )

@@ -9,9 +9,11 @@ from waybill.bench.emit import EmitOptions, bench_emit
 from waybill.bench.fanout import FanoutOptions, bench_fanout
 from waybill.bench.isolation import IsolationOptions, bench_isolation
 from waybill.bench.latency import LatencyOptions, bench_latency
+from waybill.bench.listener import ListenerOptions, bench_listener
 from waybill.bench.peers import PeersOptions, bench_peers
 from waybill.bench.relay import RelayOptions, bench_relay
 from waybill.bench.scale import ScaleOptions, bench_scale
+from waybill.bench.verifying import VerifyOptions, bench_verify
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.contracts.fabric import Profile
 from waybill.infra import log
@@ -19,13 +21,14 @@ from waybill.infra import log
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Measure relay, emit, deliver, latency, isolation, scale, fan-out and peers."
+    no_args_is_help=True,
+    help="Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify and listener.",
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Measure relay, emit, deliver, latency, isolation, scale, fan-out and peers."""
+    """Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify and listener."""
     log.configure(level="warning")  # the worker under test would otherwise write into the report
 
 
@@ -143,3 +146,27 @@ def peers(
 ) -> None:
     """The same outbox and listener behind Debezium Server's HTTP sink (fetched once, 745 MiB) and behind Waybill."""
     _show(bench_peers(PeersOptions(commands=commands, pairs=pairs, outpost=outpost), _say), as_json=as_json)
+
+
+@app.command()
+def verify(
+    requests: Annotated[int, typer.Option(min=10, help="Requests in each arm of a pair.")] = 5_000,
+    pairs: Pairs = 10,
+    body_bytes: Annotated[int, typer.Option(min=1, help="Size of a body.")] = 1_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """What a listener's check of a request costs beside its signature check alone; needs no stack."""
+    options = VerifyOptions(requests=requests, pairs=pairs, body_bytes=body_bytes)
+    _show(bench_verify(options, _say), as_json=as_json)
+
+
+@app.command()
+def listener(
+    commands: Annotated[int, typer.Option(min=10, help="Requests in each round.")] = 5_000,
+    rounds: Annotated[int, typer.Option(min=2, help="Rounds.")] = 5,
+    connections: Annotated[int, typer.Option(min=1, help="Connections that send.")] = 32,
+    as_json: JsonFlag = False,
+) -> None:
+    """Commands a second that the listener SDK verifies, executes once and answers for, on PostgreSQL."""
+    options = ListenerOptions(commands=commands, rounds=rounds, connections=connections)
+    _show(bench_listener(options, _say), as_json=as_json)
