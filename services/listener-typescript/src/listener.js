@@ -132,7 +132,9 @@ export class Listener {
     if (refusal !== undefined) {
       // What was executed in time is reported, whatever the clock or the handlers say now.
       const known = await this.store.look(claim);
-      if (known === undefined || known === "in_progress") throw refusal;
+      if (known === undefined) throw refusal;
+      // It is being executed in time by another copy: nobody may say yet that it was refused.
+      if (known === "in_progress") throw new Refuse("SOURCE_UNAVAILABLE", "store_unavailable", { retryAfterSeconds: 2 });
       return receiptAnswer(decideRepeat(known, claim), true);
     }
     return this.#once(claim, async (tx) => {

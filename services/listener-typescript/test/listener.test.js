@@ -98,6 +98,28 @@ test("what was executed in time is reported after its expiry", async () => {
   assert.deepEqual(await deliver(listener, message, at()).then(({ status, repeat }) => [status, repeat]), [200, true]);
 });
 
+test("a copy that comes too late while the first is being executed is asked back, not refused", async () => {
+  let now = new Date("2026-01-01T00:00:00Z");
+  const { listener } = site({ now: () => now });
+  let [began, release] = [() => {}, () => {}];
+  const started = new Promise((resolve) => (began = resolve));
+  const held = new Promise((resolve) => (release = resolve));
+  listener.on("slow", async () => {
+    began();
+    await held;
+    return { sourceVersion: "1", evidence: "e", count: 1 };
+  });
+  const message = envelope({ type: "slow", expiresat: "2026-01-01T00:01:00.000Z" });
+  const at = () => signed(message, { stamp: now.getTime() / 1000 });
+  const first = deliver(listener, message, at());
+  await started;
+  now = new Date("2026-01-01T00:02:00Z");
+  assert.equal((await deliver(listener, message, at())).status, 503);
+  release();
+  assert.equal((await first).status, 200);
+  assert.equal((await deliver(listener, message, at())).repeat, true);
+});
+
 test("numbers come in their turn, and gap resolutions are passed over", async () => {
   const { listener, effects } = site({ inOrder: true });
   const lane = (number) => envelope({ subject: "subject/a", aggregatesequence: number });

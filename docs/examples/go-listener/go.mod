@@ -1,0 +1,3 @@
+module example/listener
+
+go 1.19
