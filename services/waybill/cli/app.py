@@ -35,6 +35,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "tasks": ("waybill.cli.tasks", "Open tasks after the control database was set back."),
     "listen": ("waybill.cli.listen", "Run a listener alone."),
     "policy": ("waybill.cli.policy", "Look a listener's policy file over."),
+    "receipt": ("waybill.cli.receipt", "Verify a signed receipt, offline."),
     "conformance": ("waybill.cli.conformance", "Play the fabric against a listener and say what it keeps."),
     "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
     "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),

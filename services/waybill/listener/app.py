@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
+from waybill.crypto.signing import FileSigner, Signer
 from waybill.crypto.verifying import VerificationKeys
 from waybill.infra.clock import SystemClock
 from waybill.kernel.clock import Clock
@@ -142,6 +143,19 @@ class Listener:
         self._has_policy_hook = True
         self._receiver.ask(function)
         return function
+
+    def sign_receipts(self, keys: Signer | Path | str) -> None:
+        """Sign each receipt with the listener's own key, so that it proves by itself who stated it.
+
+        Args:
+            keys: the `signing.json` that `waybill keys new` wrote, followed while it is rotated; or a signer.
+
+        Raises:
+            ConfigError: the file cannot be read, or no key in it is valid now.
+        """
+        signer = keys if isinstance(keys, Signer) else FileSigner(Path(keys))
+        signer.sign("receipt", int(self._clock.now().timestamp()), b"")
+        self._receiver.sign(signer)
 
     async def open(self) -> None:
         """Open the store; raises as its `open` does."""

@@ -25,12 +25,14 @@ from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import Receipt, ReceiptStatus, parse_receipt, render_receipt
 from waybill.contracts.status_query import Said, StatusAnswer, StatusQuery
 from waybill.crypto.sealing import UnsealError
+from waybill.crypto.signing import Signer
 from waybill.kernel.clock import Clock
-from waybill.kernel.errors import InvariantBroken, TransientError
+from waybill.kernel.errors import ConfigError, InvariantBroken, TransientError
 from waybill.listener.core.claims import Claim
 from waybill.listener.core.dedup import Pending, Repeat, Stored, decide_pending
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt
 from waybill.listener.core.policy import Block, blocked
+from waybill.listener.core.signed_receipts import sign_receipt
 from waybill.listener.core.verification import (
     ANY_TYPE,
     Admit,
@@ -125,6 +127,8 @@ class Executor:
         self._clock = clock
         #: The destination's own code, asked as the last check.
         self.policy: PolicyHook | None = None
+        #: Signs receipts; None leaves them unsigned.
+        self.signer: Signer | None = None
 
     async def execute(self, claim: Claim, command: Received, terms: Terms) -> Outcome:
         """Execute a believed command, report what was done before, or refuse it.
@@ -143,7 +147,7 @@ class Executor:
             async with self._store.transaction() as work:
                 found = await work.claim(claim)
                 if isinstance(found, Stored):
-                    raise _SettledError(_settled(judge_known(found, claim.identity)))
+                    raise _SettledError(self._settled(judge_known(found, claim.identity)))
                 if self._in_order:
                     await work.note(claim, gap)
                 receipt = Receipt(
@@ -204,7 +208,7 @@ class Executor:
         standing = Standing(stored=found, lane=lane)
         verdict = admit(job.command.envelope, job.claim.identity, job.terms, standing, self._clock.now())
         if not isinstance(verdict, Admit):
-            raise _SettledError(_settled(verdict))
+            raise _SettledError(self._settled(verdict))
         if self.policy is not None and (problem := await _asked(self.policy, job)):
             raise _SettledError(Refused(problem=problem, check=Check.POLICY))
         return lane
@@ -222,9 +226,24 @@ class Executor:
         return await self._complete(work, job.claim, build_receipt(job.command, done, self._clock.now()))
 
     async def _complete(self, work: Work, claim: Claim, receipt: Receipt) -> Executed:
-        rendered = render_receipt(receipt)
+        rendered = self._signed(render_receipt(receipt))
         await work.complete(claim, rendered, self._clock.now())
         return Executed(receipt=rendered, is_repeat=False)
+
+    def _signed(self, rendered: bytes) -> bytes:
+        if self.signer is None:
+            return rendered
+        try:
+            return sign_receipt(rendered, self.signer)
+        except ConfigError as error:
+            _log.exception("receipt.unsigned")
+            raise TransientError("no key to sign receipts with is valid now") from error
+
+    def _settled(self, verdict: Repeat | Refusal) -> Outcome:
+        if isinstance(verdict, Refusal):
+            return Refused(problem=verdict.problem, check=verdict.check)
+        receipt = verdict.receipt if verdict.is_same_delivery else self._signed(verdict.receipt)
+        return Executed(receipt=receipt, is_repeat=True)
 
     def _handler(self, job: _Job) -> Handler | None:
         return self._handlers.get(job.command.envelope.command_type) or self._handlers.get(ANY_TYPE)
@@ -293,12 +312,6 @@ async def _asked(policy: PolicyHook, job: _Job) -> Problem | None:
         _log_failure("policy.failed", job.claim, error)
         return Problem(code=ErrorCode.SOURCE_UNAVAILABLE, reason="policy_unavailable")
     return blocked(found) if found is not None else None
-
-
-def _settled(verdict: Repeat | Refusal) -> Outcome:
-    if isinstance(verdict, Repeat):
-        return Executed(receipt=verdict.receipt, is_repeat=True)
-    return Refused(problem=verdict.problem, check=verdict.check)
 
 
 def _refused(error: Refuse | UnsealError | TransientError) -> Refused:

@@ -16,7 +16,7 @@ from waybill.contracts.fabric import Profile
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
 from waybill.contracts.status_query import StatusAnswer, StatusQuery, render_status_answer
-from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
+from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
 from waybill.crypto.verifying import DEFAULT_TOLERANCE, SignatureHeaders
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError
@@ -102,6 +102,10 @@ class Receiver:
     def ask(self, policy: PolicyHook) -> None:
         """Ask the destination's own code, as the last check of each command."""
         self._executor.policy = policy
+
+    def sign(self, signer: Signer) -> None:
+        """Sign receipts from now on."""
+        self._executor.signer = signer
 
     async def answer(self, headers: Headers, body: bytes) -> Answer:
         """Take one signed body and answer; the same whatever server or framework brought it."""

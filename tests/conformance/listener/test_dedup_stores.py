@@ -1,48 +1,27 @@
 """What every dedup store must do, through a listener, and what a bounded or an empty one does instead."""
 
 import asyncio
-import sqlite3
-import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
-from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+from fixtures.fix_stores import BOUND, MAX_AGE, Open, Site
 
-from waybill.contracts.command import Command
-from waybill.contracts.envelope import CONTENT_TYPE, delivery_id_text, render
-from waybill.contracts.envelope_reader import parse
-from waybill.contracts.status_query import StatusQuery, render_status_query
 from waybill.crypto.keys import KeyRecord, jwks_document
 from waybill.crypto.signing import Signer
 from waybill.crypto.verifying import VerificationKeys
 from waybill.kernel.errors import ConfigError
-from waybill.kernel.ids import DestinationName
 from waybill.listener import (
     Block,
-    DedupStore,
     Done,
     Effect,
-    Limits,
-    Listener,
-    MemoryStore,
-    NoStore,
-    PostgresStore,
     Profile,
     Received,
     Rule,
     SqliteStore,
 )
-from waybill.testing.clocks import MovableClock
-
-CRM = DestinationName("crm")
-BOUND = 3
-MAX_AGE = timedelta(minutes=10)
+from waybill.listener.core.signed_receipts import Proven, verify_receipt
 
 POSTGRES = pytest.param("postgres", marks=pytest.mark.postgres)
 POSTGRES_ELSEWHERE = pytest.param("postgres, elsewhere", marks=pytest.mark.postgres)
@@ -50,105 +29,6 @@ INSIDE = [POSTGRES, "sqlite"]
 ELSEWHERE = [POSTGRES_ELSEWHERE, "sqlite, elsewhere"]
 DURABLE = [*INSIDE, *ELSEWHERE]
 REMEMBERING = [*DURABLE, "memory"]
-
-
-@dataclass
-class Site:
-    """A listener over one store, a sender, and what handlers did where it survives the store's transaction."""
-
-    store: DedupStore
-    listener: Listener
-    client: httpx.AsyncClient
-    signer: Signer
-    clock: MovableClock
-    make_command: Callable[..., Command]
-    #: Handlers that acted in another system, and what they did there.
-    elsewhere: list[str] = field(default_factory=list)
-    #: What `recover` was asked about.
-    asked: list[str] = field(default_factory=list)
-
-    def command(self, number: int = 1, **changes: Any) -> Command:
-        return self.make_command(sequences={CRM: number}, **changes)
-
-    async def send(self, command: Command) -> httpx.Response:
-        return await self.post(render(command, CRM), delivery_id_text(command.command_id, CRM))
-
-    async def post(self, body: bytes, webhook_id: str) -> httpx.Response:
-        stamp = int(self.clock.now().timestamp())
-        headers = {
-            "content-type": CONTENT_TYPE,
-            "webhook-id": webhook_id,
-            "webhook-timestamp": str(stamp),
-            "webhook-signature": self.signer.sign(webhook_id, stamp, body),
-        }
-        return await self.client.post("/", content=body, headers=headers)
-
-    async def ask(self, command: Command) -> httpx.Response:
-        envelope = parse(render(command, CRM))
-        query = StatusQuery(
-            query_id=uuid.uuid4(),
-            tenant=command.tenant,
-            destination=CRM,
-            aggregate=command.aggregate,
-            source=command.source,
-            asked_at=self.clock.now(),
-            config_version=1,
-            delivery_id=envelope.delivery_id,  # type: ignore[union-attr] # a command
-            operation_id=envelope.operation_id,  # type: ignore[union-attr] # a command
-            body_sha256=sha256(render(command, CRM)).hexdigest(),
-        )
-        return await self.post(render_status_query(query), str(query.query_id))
-
-    def act(self, command: Received) -> Done:
-        self.elsewhere.append(command.envelope.operation_id)
-        return Done(source_version="1", evidence="e", count=1)
-
-
-Open = Callable[..., AbstractAsyncContextManager[Site]]
-
-
-@pytest.fixture
-def open_site(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    clock: MovableClock,
-    signing_key: KeyRecord,
-    make_command: Callable[..., Command],
-) -> Open:
-    """Make a site over a store by its name; `acts` is what its handler does besides counting."""
-
-    def make_store(kind: str) -> DedupStore:
-        name, _, where = kind.partition(", ")
-        effect = Effect.ELSEWHERE if where else Effect.INSIDE
-        if name == "postgres":
-            schema, dsn = request.getfixturevalue("site_schema")
-            return PostgresStore(dsn, schema=schema, effect=effect, lock_timeout=timedelta(seconds=20))
-        if name == "sqlite":
-            with closing(sqlite3.connect(tmp_path / "crm.db")) as connection:
-                connection.execute("CREATE TABLE IF NOT EXISTS contact_erasure (what TEXT NOT NULL)")
-            return SqliteStore(tmp_path / "crm.db", effect=effect, lock_timeout=timedelta(seconds=20))
-        return MemoryStore(max_count=BOUND, max_age=MAX_AGE, clock=clock) if name == "memory" else NoStore()
-
-    @asynccontextmanager
-    async def opened(kind: str, **limits: Any) -> AsyncIterator[Site]:
-        store = make_store(kind)
-        keys = VerificationKeys.from_jwks(jwks_document([signing_key]))
-        listener = Listener(
-            tenant="acme", destination="crm", keys=keys, store=store, limits=Limits(**limits), clock=clock
-        )
-        transport = httpx.ASGITransport(app=listener)
-        async with httpx.AsyncClient(transport=transport, base_url="http://crm.example") as client:
-            yield Site(
-                store=store,
-                listener=listener,
-                client=client,
-                signer=Signer([signing_key]),
-                clock=clock,
-                make_command=make_command,
-            )
-        await listener.close()
-
-    return opened
 
 
 def serve(site: Site) -> None:
@@ -459,3 +339,40 @@ async def test_a_policy_hook_is_asked_last_and_what_it_blocks_leaves_nothing(
         assert answers[0].json()["type"] == "urn:waybill:error:POLICY_BLOCK"
         assert "waybill-repeat" in answers[3].headers
         assert (says, site.elsewhere, site.asked) == ([], ["op-1"], [])
+
+
+@pytest.mark.requirement("DC-17")
+@pytest.mark.parametrize("kind", REMEMBERING)
+async def test_signed_receipts_are_proven_also_for_repeats(
+    kind: str, open_site: Open, make_receipt_key: Callable[[str], KeyRecord]
+) -> None:
+    async with open_site(kind) as site:
+        serve(site)
+        own = make_receipt_key("crm-1")
+        site.listener.sign_receipts(Signer([own]))
+        keys = VerificationKeys.from_jwks(jwks_document([own]))
+        command = site.command(operation_id="op-1")
+
+        first, again = await site.send(command), await site.send(command)
+        same_operation = await site.send(site.command(operation_id="op-1"))
+
+        assert again.content == first.content
+        assert same_operation.json()["delivery_id"] != first.json()["delivery_id"]
+        for answer in (first, same_operation):
+            found = verify_receipt(answer.content, keys)
+            assert isinstance(found, Proven), found
+            assert found.key_id == "crm-1"
+
+
+async def test_a_receipt_that_cannot_be_signed_is_not_given_and_nothing_is_done(
+    open_site: Open, make_receipt_key: Callable[[str], KeyRecord]
+) -> None:
+    async with open_site("sqlite") as site:
+        serve(site)
+        site.listener.sign_receipts(Signer([make_receipt_key("crm-1")]))
+        site.clock.advance(timedelta(days=2).total_seconds())
+
+        answer = await site.send(site.command())
+
+        assert (answer.status_code, answer.json()["reason"]) == (503, "handler_unavailable")
+        assert (await site.ask(site.command())).json()["status"] == "not_done"

@@ -47,6 +47,8 @@ class Repeat:
     """Executed before: this is its receipt, byte for byte for the same delivery."""
 
     receipt: bytes
+    #: False: another delivery of the same operation did it, and the receipt was rendered anew for this one.
+    is_same_delivery: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ def decide_repeat(stored: Stored, incoming: Identity) -> Known:
         return _conflict("body_differs", "this delivery id was executed with another body")
     if stored.identity.operation_digest == incoming.operation_digest:
         receipt = replace(parse_receipt(stored.receipt), delivery_id=str(incoming.delivery_id))
-        return Repeat(receipt=render_receipt(receipt))
+        return Repeat(receipt=render_receipt(receipt), is_same_delivery=False)
     return _conflict("operation_differs", "this operation id was executed for something else")
 
 
