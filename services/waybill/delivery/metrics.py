@@ -22,6 +22,7 @@ __all__ = [
     "LANES_HALTED",
     "METRICS",
     "PARTITIONS",
+    "PARTITIONS_OLD",
     "PARTITIONS_PAUSED",
     "PARTITIONS_REWOUND",
     "PARTITIONS_STUCK",
@@ -92,6 +93,12 @@ PARTITIONS_REWOUND: Final = Metric(
     meaning="Partitions that stand still because the control database was set back: run `waybill tasks rebuild`.",
     labels=_HERE,
 )
+PARTITIONS_OLD: Final = Metric(
+    name="waybill_delivery_partitions_old",
+    kind=Kind.GAUGE,
+    meaning="Partitions that hold back records half as old as `commands` keeps them; they are becoming rows.",
+    labels=_HERE,
+)
 DEAD_LETTERS: Final = Metric(
     name="waybill_intake_dead_letters_total",
     kind=Kind.COUNTER,
@@ -124,6 +131,7 @@ METRICS: Final = (
     HELD_BACK,
     PARTITIONS_STUCK,
     PARTITIONS_REWOUND,
+    PARTITIONS_OLD,
     DEAD_LETTERS,
     TRANSACTIONS,
     TRANSACTION_RECORDS,
@@ -145,11 +153,13 @@ class Meter:
         intakes: Mapping[str, Intake],
         committer: Committer | None,
         stuck: Mapping[tuple[str, str], int],
+        old: Mapping[tuple[str, str], int],
     ) -> None:
         """Read every part once."""
         for here, group in groups.items():
             self._group(here, group)
             self._collectors[PARTITIONS_STUCK.name].labels(*here).set(stuck.get(here, 0))
+            self._collectors[PARTITIONS_OLD.name].labels(*here).set(old.get(here, 0))
         for tenant, intake in intakes.items():
             for cause, count in intake.letters.items():
                 self._count(DEAD_LETTERS, (tenant, cause), count)

@@ -16,6 +16,7 @@ from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettle
 from waybill.delivery import metrics
 from waybill.delivery.committer import Committer, Pace
 from waybill.delivery.controls.follow import ControlSource, NoControls
+from waybill.delivery.controls.rescue import Rescue
 from waybill.delivery.controls.traffic import MAX_IN_FLIGHT, Traffic
 from waybill.delivery.controls.watch import StuckWatch
 from waybill.delivery.core.lanes import Limits
@@ -95,11 +96,10 @@ class Worker:
         self._meter = metrics.Meter(self.registry)
         self.tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
         self._traffic = Traffic(parts.controls, parts.clock, settings.slot, settings.max_in_flight)
-        self._watch = StuckWatch(parts.clock)
+        self._watch, self._rescue = StuckWatch(parts.clock), Rescue(parts.clock)
         self._restart_at: dict[Key, float] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._seen_version = -1
-        self._wanted_groups = 0
+        self._seen_version, self._wanted_groups = -1, 0
         self._broken: BaseException | None = None
         self._committer: Committer | None = None
         self._feed: DecisionFeed | None = None
@@ -118,6 +118,7 @@ class Worker:
             "kafka": committer is not None and committer.is_connected,
             "groups": len(groups) == self._wanted_groups and all(group.problem is None for group in groups),
             "database": not any(actor.problem for group in groups for actor in list(group.actors.values())),
+            "retention": not self._rescue.old,
             "intake": all(intake.problem is None for intake in list(self.intakes.values())),
         }
 
@@ -142,8 +143,9 @@ class Worker:
                 if ticks % 10 == 0:
                     self._follow(force=ticks % _KEYS_TICKS == 0)
                     self._watch.look(self.groups, self._committer)
+                    self._rescue.look(self.groups)
                     self._traffic.follow(self.groups, self._parts.config.current())
-                    self._meter.measure(self.groups, self.intakes, self._committer, self._watch.stuck)
+                    self._meter.measure(self.groups, self.intakes, self._committer, self._watch.stuck, self._rescue.old)
                 self._tick()
                 ticks += 1
                 await asyncio.sleep(self._settings.tick_s)

@@ -173,8 +173,9 @@ class Relay:
                 self._sequences.get((destination, aggregate), 0) + 1
             )
         command_id = uuid.UUID(int=self._rng.getrandbits(128), version=4)
-        expires_at = format_instant(START + timedelta(seconds=self._now()) + life)
-        more = {"expiresat": expires_at, "configversion": str(self.config_version), **headers}
+        now = START + timedelta(seconds=self._now())
+        more = {"time": format_instant(now), "expiresat": format_instant(now + life), **headers}
+        more.setdefault("configversion", str(self.config_version))
         order = Order(
             command_id=command_id,
             aggregate=aggregate,

@@ -249,7 +249,7 @@ class Lanes(RuleBasedStateMachine):
 
     @invariant()
     def i5_the_counts_are_what_is_held(self) -> None:
-        held = set(self.lanes._outstanding.values())
+        held = set(self.lanes.outstanding.values())
         for lane in self.lanes.lanes.values():
             held.update(lane.feed)
             if lane.head is not None:

@@ -318,3 +318,35 @@ def test_a_process_shares_its_connections_between_destinations(make_world: MakeW
 
     assert max(map(sum, inflight)) == 4
     assert all(max(of_one) <= 3 for of_one in zip(*inflight, strict=True))
+
+
+@pytest.mark.requirement("DC-1", "OB-4")
+def test_what_is_held_back_until_kafka_would_delete_it_becomes_rows_whatever_the_bound_says(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(max_records=6)
+    world.control(Standing.PAUSED)
+    world.start("w0")
+    worker = world.processes["w0"].worker
+    assert worker is not None
+    orders = [world.relay.emit(f"subject/{n % 60}", time="2026-05-10T00:00:00.000Z") for n in range(80)]
+    reached(world, lambda: not worker.is_ready()["retention"], 20.0)
+    reached(world, lambda: all(world.database.find("crm", order.delivery_id("crm")) for order in orders), 300.0)
+    world.timeline.run_for(10.0)
+
+    assert worker.is_ready()["retention"], "nothing is in Kafka only"
+    assert world.laws.attempts == 0
+
+    world.control(Standing.RUNNING)
+    reached(world, lambda: effects(world) == 80, 60.0)
+    at_rest(world)
+
+
+def test_what_is_held_back_for_a_shorter_time_stays_in_kafka(make_world: MakeWorld) -> None:
+    world = make_world(max_records=6)
+    world.control(Standing.PAUSED)
+    world.start("w0")
+    orders = [world.relay.emit(f"subject/{n}", time="2026-05-18T00:00:00.000Z") for n in range(20)]
+    world.timeline.run_for(30.0)
+
+    assert not any(world.database.find("crm", order.delivery_id("crm")) for order in orders)

@@ -259,13 +259,14 @@ class Lane:
 class PartitionLanes:
     """All lanes of one partition. Single-threaded: its owner's loop is the only caller."""
 
-    __slots__ = ("_outstanding", "lanes", "loads", "memory", "position", "ready")
+    __slots__ = ("lanes", "loads", "memory", "outstanding", "position", "ready")
 
     def __init__(self, position: int, limits: Limits) -> None:
         #: The offset after the last record seen, ours or not.
         self.position = position
         self.memory = Memory(limits)
-        self._outstanding: dict[int, Item] = {}
+        #: What was read here and is neither settled nor stored, by offset and in that order; others only look.
+        self.outstanding: dict[int, Item] = {}
         self.lanes: dict[str, Lane] = {}
         #: Lanes whose head may be dispatched; the shell empties it.
         self.ready: deque[Lane] = deque()
@@ -276,17 +277,17 @@ class PartitionLanes:
 
     def base(self) -> int:
         """Return the offset to commit: every record below it is settled, stored or not ours."""
-        return next(iter(self._outstanding), self.position)
+        return next(iter(self.outstanding), self.position)
 
     def first_unsettled(self, most: int) -> tuple[tuple[int, ...], int]:
         """Return the lowest offsets that are neither settled nor stored, and the offset below which these are all."""
-        found = tuple(islice(self._outstanding, most + 1))
+        found = tuple(islice(self.outstanding, most + 1))
         return found[:most], found[most] if len(found) > most else self.position
 
     @property
     def unsettled(self) -> int:
         """How many records read here are neither settled nor stored."""
-        return len(self._outstanding)
+        return len(self.outstanding)
 
     def crowding(self) -> list[Lane]:
         """Return the lanes that fill the memory others need, once reading must stop: rows hold a hot key as well."""
@@ -307,7 +308,7 @@ class PartitionLanes:
             is_known: a row of this delivery may exist already: it goes the way of the rows, where a conflict
                 says that it is a repeat.
         """
-        self._outstanding[item.offset] = item
+        self.outstanding[item.offset] = item
         self.memory.hold(item)
         lane = self.lanes.get(item.aggregate)
         if lane is None:
@@ -350,7 +351,7 @@ class PartitionLanes:
         if lane.head is not item or item.held is not Held.MEMORY:
             raise InvariantBroken("settled a delivery that is not the head in memory")
         lane.head = None
-        del self._outstanding[item.offset]
+        del self.outstanding[item.offset]
         self.memory.release(item)
         self.wake(lane)
 
@@ -372,7 +373,7 @@ class PartitionLanes:
         item.held = Held.REPEAT if is_repeat else Held.ROW
         lane.writing -= 1
         lane.rows -= is_repeat
-        del self._outstanding[item.offset]
+        del self.outstanding[item.offset]
         if lane.head is not item:
             self.memory.release(item)
         if lane.halted and item.sequence < lane.halted_at:

@@ -15,7 +15,7 @@ from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.settler import untried
 
-__all__ = ["LOOK_S", "Standstill"]
+__all__ = ["LOOK_S", "Standstill", "is_busy"]
 
 #: How often it is looked whether something has ended.
 LOOK_S: Final = 0.02
@@ -36,17 +36,10 @@ class Standstill:
 
     async def still(self, lane: Lane) -> None:
         """Wait until nothing of a held lane is under way, written or loaded."""
-        while not self._owner.is_closing and self._is_busy(lane):
+        while not self._owner.is_closing and is_busy(self._desk, self._settler, lane):
             if self._settler.rows.is_idle:
                 stop_loading(self._owner.lanes, lane)
             await asyncio.sleep(LOOK_S)
-
-    def _is_busy(self, lane: Lane) -> bool:
-        is_asked = lane.head is not None and lane.head.state in HALTING
-        is_written = lane.writing > 0 or self._settler.rows.is_touching(lane.aggregate)
-        is_known = not self._settler.lookups.is_touching(lane.aggregate)
-        is_waiting = is_asked or is_written or lane.loading or lane.unsaid
-        return is_waiting or not is_known or self._desk.is_under_way(lane)
 
     def end(self, lane: Lane, rows: int) -> None:
         """Let a lane at rest go on; so many rows block it."""
@@ -66,3 +59,12 @@ class Standstill:
         place = (standing.feed.sequence, standing.feed.record_offset)
         loaded = [*((lane.head,) if lane.head is not None else ()), *lane.feed]
         return any(one.sent and (one.sequence, one.offset) == place for one in loaded)
+
+
+def is_busy(desk: Desk, settler: KnowingSettler, lane: Lane) -> bool:
+    """Whether something of a lane is under way, written or loaded."""
+    is_asked = lane.head is not None and lane.head.state in HALTING
+    is_written = lane.writing > 0 or settler.rows.is_touching(lane.aggregate)
+    is_known = not settler.lookups.is_touching(lane.aggregate)
+    is_waiting = is_asked or is_written or lane.loading or lane.unsaid
+    return is_waiting or not is_known or desk.is_under_way(lane)
