@@ -33,6 +33,7 @@ from waybill.readmodel import ReadModel
 
 __all__ = [
     "By",
+    "Identifier",
     "Why",
     "acknowledge_command",
     "app",
@@ -40,6 +41,7 @@ __all__ = [
     "connect_control",
     "decision_writer",
     "decisions_command",
+    "one_of",
     "reason_of",
     "redrive_command",
     "skip_command",
@@ -173,12 +175,17 @@ def _decide_on_one(
 def _about_one(
     connection: psycopg.Connection, identifier: str, kind: DecisionKind, version: int | None, said: tuple[str, str]
 ) -> Decision:
-    rows = _found(connection, identifier, None, None, resolutions=True)
+    row = one_of(connection, identifier, resolutions=True)
+    return _about(row, kind, int(row["version"]) if version is None else version, *said)
+
+
+def one_of(connection: psycopg.Connection, identifier: str, *, resolutions: bool = False) -> Mapping[str, Any]:
+    """Return the one delivery that is meant."""
+    rows = _found(connection, identifier, None, None, resolutions=resolutions)
     if len(rows) > 1:
         listed = ", ".join(f"{row['delivery_id']} at {row['destination']}" for row in rows)
         raise ConfigError(f"{identifier} names {len(rows)} deliveries, decide about one: {listed}")
-    (row,) = rows
-    return _about(row, kind, int(row["version"]) if version is None else version, *said)
+    return rows[0]
 
 
 def _found(

@@ -10,6 +10,7 @@ import typer
 from waybill.cli.decisions import acknowledge_command, decisions_command, redrive_command, skip_command
 from waybill.cli.deliveries_watch import Watch, watch
 from waybill.cli.output import JsonFlag, print_json, print_table
+from waybill.cli.reissue import reissue_command
 from waybill.cli.replay import replay_command
 from waybill.contracts.fabric import FabricConfig
 from waybill.contracts.states import State
@@ -146,6 +147,7 @@ def watch_command(
 
 app.command("redrive")(redrive_command)
 app.command("replay")(replay_command)
+app.command("reissue")(reissue_command)
 app.command("skip")(skip_command)
 app.command("acknowledge")(acknowledge_command)
 app.command("decisions")(decisions_command)

@@ -24,7 +24,7 @@ from waybill.kernel.errors import ConfigError
 from waybill.readmodel import ReadModel
 from waybill.readmodel.selecting import Selection, select
 
-__all__ = ["replay_command"]
+__all__ = ["HINTS", "replay_command"]
 
 _SAMPLE: Final = 5
 SAMPLE_COLUMNS: Final = ("delivery", "to", "aggregate", "no", "type", "state", "code", "detail")
@@ -36,7 +36,8 @@ HINTS: Final[Mapping[Refusal, str]] = {
     Refusal.EXCEPTION: "it has an exception",
     Refusal.SUPERSEDED: "a later command replaces it",
     Refusal.CANCELLED: "people took it back",
-    Refusal.EXPIRED: "its time is over: a new command replaces it",
+    Refusal.EXPIRED: "its time is over: `waybill deliveries reissue`",
+    Refusal.REDRIVABLE: "it can be redriven: same id, same bytes",
     Refusal.UNREADABLE: "it can never be read",
     Refusal.DECIDED: "decided before on the same version: see `waybill deliveries decisions`",
 }

@@ -29,7 +29,7 @@ from waybill.outbox.adapters import open_async_door, open_door
 from waybill.outbox.core.draft import CommandDraft, Emitted, emitted, encode_commands, encode_data
 from waybill.outbox.core.rules import SQLSTATES
 
-__all__ = ["AsyncOutbox", "Collected", "Outbox", "is_retryable"]
+__all__ = ["AsyncOutbox", "Collected", "Outbox", "is_retryable", "refusals"]
 
 #: What one transaction may send: PostgreSQL holds the array as one value of at most 256 MiB.
 MAX_TRANSACTION_BYTES: Final = 128 * 1024 * 1024
@@ -105,7 +105,7 @@ def _driver_text(error: BaseException) -> str:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def refusals() -> Iterator[None]:
     """Turn SQLSTATEs of class WB into RefusedError; everything else passes."""
     try:
         yield
@@ -148,7 +148,7 @@ class Outbox:
         if not listed:
             return []
         commands = self._emission.commands(listed)
-        with _refusals():
+        with refusals():
             return [emitted(row) for row in self._door.run(self._emission.statement, self._emission.tenant, commands)]
 
     @contextmanager
@@ -181,7 +181,7 @@ class AsyncOutbox:
         if not listed:
             return []
         commands = self._emission.commands(listed)
-        with _refusals():
+        with refusals():
             rows = await self._door.run(self._emission.statement, self._emission.tenant, commands)
             return [emitted(row) for row in rows]
 

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from fixtures.fake_listener import Arrival, FakeListener, Reply, receipt
+from fixtures.fix_outbox import OutboxDatabase
 from fixtures.fix_stack import FreshDatabase
 from fixtures.worker_world import WorkerWorld
 
@@ -83,7 +84,9 @@ def test_a_run_stops_where_too_many_decisions_are_void(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("DC-21")
-def test_people_replay_what_failed(world: WorkerWorld, destination: FakeListener, people: Callable[..., Any]) -> None:
+def test_people_replay_what_failed_and_reissue_what_expired(
+    world: WorkerWorld, destination: FakeListener, people: Callable[..., Any], outbox: OutboxDatabase
+) -> None:
     is_mended = False
 
     def behave(arrival: Arrival) -> Reply:
@@ -121,6 +124,15 @@ def test_people_replay_what_failed(world: WorkerWorld, destination: FakeListener
         again = people(*replay, "--yes")
 
     assert (again["count"], again["run"]) == (0, None)
+    outbox.serve(world.tenant)
+    reissue = ("deliveries", "reissue", "--dsn", outbox.dsn("waybill_app"), "--why", "it expired", "--by", "ada")
+    issued = people(*reissue, str(short.delivery()))
+    assert (issued["is_new"], issued["replaces"]) == (True, str(short.command_id))
+    assert people(*reissue, str(short.command_id)) == {**issued, "is_new": False}
+    (row,) = outbox.rows("SELECT replaces, payload, aggregate FROM waybill.outbox WHERE tenant = %s", world.tenant)
+    assert row == (short.command_id, b'{"name":"x"}', "subject/short")
+    people(*reissue, str(well.delivery()), code=2)
+
     for one in failed:
         bodies = [arrival.body for arrival in destination.arrivals if arrival.delivery_id == str(one.delivery())]
         assert len(bodies) == 2

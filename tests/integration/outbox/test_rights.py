@@ -41,6 +41,9 @@ FORBIDDEN_TO_BOTH = [
     "UPDATE waybill.counter SET numbers = '{}'",
     "INSERT INTO waybill.counter VALUES ('acme', 'subject/1', '{}')",
     "DELETE FROM waybill.counter",
+    "SELECT * FROM waybill.reissued",
+    "INSERT INTO waybill.reissued VALUES ('acme', gen_random_uuid(), 'me', 'mine')",
+    "DELETE FROM waybill.reissued",
     "INSERT INTO waybill.topic VALUES ('x.commands')",
     "INSERT INTO waybill.destination VALUES ('acme', 'mine')",
     "UPDATE waybill.tenant SET max_payload_bytes = 900000",
@@ -70,6 +73,7 @@ FORBIDDEN_TO_RELAY = [
     "SELECT waybill.emit('acme', 'subject', '1', 'subject.erase', '{}')",
     "SELECT waybill.emit_many('acme', '[]')",
     "SELECT waybill.canary('acme')",
+    "SELECT waybill.reissue('acme', gen_random_uuid(), '{}', 'me', 'mine')",
 ]
 FORBIDDEN = [
     *(("waybill_app", statement) for statement in FORBIDDEN_TO_BOTH + FORBIDDEN_TO_APP),

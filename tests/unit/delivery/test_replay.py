@@ -7,7 +7,7 @@ import pytest
 
 from waybill.contracts.states import BY_PEOPLE, State
 from waybill.delivery.core.gaps import CANCELLED, SUPERSEDED
-from waybill.delivery.core.replay.sorting import Ended, Refusal, batches, is_too_much, refusal_of
+from waybill.delivery.core.replay.sorting import Ended, Refusal, batches, is_too_much, refusal_of, reissue_refusal_of
 from waybill.delivery.core.retry import EXPIRED
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -52,6 +52,30 @@ def test_what_may_have_happened_is_never_sent_once_more() -> None:
         (None, "timeout", EXPIRED, CANCELLED), (EARLIER, LATER), (True, False)
     ):
         assert refusal_of(Ended(State.AMBIGUOUS, detail, expires_at, is_replaced), NOW) is Refusal.AMBIGUOUS
+
+
+@pytest.mark.requirement("DC-21", "AM-1")
+@pytest.mark.parametrize(
+    ("state", "detail", "expires_at", "is_replaced", "rule"),
+    [
+        (State.FAILED, EXPIRED, EARLIER, False, None),
+        (State.FAILED, "conflict", EARLIER, False, None),
+        (State.DEAD_LETTER, "used_up", EARLIER, False, None),
+        (State.FAILED, CANCELLED, LATER, False, None),
+        (State.FAILED, "conflict", LATER, False, Refusal.REDRIVABLE),
+        (State.FAILED, EXPIRED, EARLIER, True, Refusal.SUPERSEDED),
+        (State.FAILED, SUPERSEDED, EARLIER, False, Refusal.SUPERSEDED),
+        (State.FAILED, "unreadable", EARLIER, False, Refusal.UNREADABLE),
+        (State.AMBIGUOUS, EXPIRED, EARLIER, False, Refusal.AMBIGUOUS),
+        (State.ACKNOWLEDGED, BY_PEOPLE, EARLIER, False, Refusal.ACKNOWLEDGED),
+        (State.QUEUED, None, EARLIER, False, Refusal.UNDER_WAY),
+        (State.EXCEPTION, None, EARLIER, False, Refusal.EXCEPTION),
+    ],
+)
+def test_issued_again_in_each_state(
+    state: State, detail: str | None, expires_at: datetime | None, is_replaced: bool, rule: Refusal | None
+) -> None:
+    assert reissue_refusal_of(Ended(state, detail, expires_at, is_replaced), NOW) == rule
 
 
 def test_a_mistake_is_seen_while_it_is_small() -> None:

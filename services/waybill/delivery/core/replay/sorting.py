@@ -1,4 +1,4 @@
-"""Which deliveries may be sent once more, and when sending them is stopped.
+"""Which deliveries may be sent once more or issued again, and when sending them is stopped.
 
 What is refused has a rule of its own, and is counted by it: a replay that leaves something out says why. The owner of
 each delivery judges again (`core.decisions`); what is refused here it would void, except what a later command
@@ -16,7 +16,7 @@ from waybill.contracts.states import State
 from waybill.delivery.core.gaps import CANCELLED, FOR_GOOD, SUPERSEDED
 from waybill.delivery.core.retry import EXPIRED
 
-__all__ = ["Ended", "Refusal", "batches", "is_too_much", "refusal_of"]
+__all__ = ["Ended", "Refusal", "batches", "is_too_much", "refusal_of", "reissue_refusal_of"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ _MOST: Final = 100
 
 
 class Refusal(StrEnum):
-    """Why a delivery is not sent once more."""
+    """Why a delivery is not sent once more, or not issued again."""
 
     #: It was acknowledged: nothing is left to do.
     ACKNOWLEDGED = "acknowledged"
@@ -46,6 +46,8 @@ class Refusal(StrEnum):
     UNREADABLE = "unreadable"
     #: The same was decided before, on the same version of its state.
     DECIDED = "decided"
+    #: It need not be issued again: the same may be sent once more.
+    REDRIVABLE = "redrivable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,14 @@ def refusal_of(ended: Ended, now: datetime) -> Refusal | None:
     if ended.expires_at is None or ended.expires_at <= now:
         return Refusal.EXPIRED
     return None
+
+
+def reissue_refusal_of(ended: Ended, now: datetime) -> Refusal | None:
+    """Return the rule that keeps a delivery from being issued again as a new command; None where it may be."""
+    rule = refusal_of(ended, now)
+    if rule is None:
+        return Refusal.REDRIVABLE
+    return None if rule in {Refusal.EXPIRED, Refusal.CANCELLED} else rule
 
 
 def batches(items: Iterable[T]) -> Iterator[Sequence[T]]:
