@@ -47,6 +47,8 @@ P = TypeVar("P", bound=PolicyHook)
 
 _HEALTH: Final = "/healthz"
 _PURGE_EVERY_S: Final = 3600.0
+#: When a listener with too much under way may be asked again.
+_RETRY_AFTER_S: Final = "1"
 
 
 class Listener:
@@ -86,6 +88,7 @@ class Listener:
         if self._limits.policy is not None:
             self._limits.policy.current()
         self._has_policy_hook = False
+        self._in_flight = 0
         self._handlers: dict[str, Handler] = {}
         binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
         self._receiver = Receiver(binding, self._keys, store, self._handlers, self._limits, self._clock)
@@ -185,6 +188,16 @@ class Listener:
         if scope["method"] != "POST":
             problem = Problem(code=ErrorCode.VALIDATION, reason="method", detail="deliveries are POSTed", status=405)
             return answer_problem(problem, ("allow", "POST"))
+        if self._in_flight >= self._limits.max_in_flight:
+            problem = Problem(code=ErrorCode.RATE_LIMIT, reason="too_many", detail="too many deliveries at one time")
+            return answer_problem(problem, ("retry-after", _RETRY_AFTER_S), ("connection", "close"))
+        self._in_flight += 1
+        try:
+            return await self._take(scope, receive)
+        finally:
+            self._in_flight -= 1
+
+    async def _take(self, scope: Scope, receive: Receive) -> Answer:
         headers = Headers(scope["headers"])
         try:
             body = await read_body(headers, receive, self._limits.max_body_bytes)

@@ -64,6 +64,8 @@ class Limits:
     tolerance: timedelta = DEFAULT_TOLERANCE
     #: A clear payload of 256 KiB becomes 350 KiB as base64; above come the attributes.
     max_body_bytes: int = 1_048_576
+    #: Requests read or executed at one time; one more is answered 429, before its body is read.
+    max_in_flight: int = 1_024
     #: Only the next sequence of each aggregate: a later one is told what is missing, an older one is refused unless a
     #: gap resolution deferred it. To be set before the first delivery: numbers count from 1.
     in_order: bool = False
@@ -78,6 +80,8 @@ class Limits:
         """Refuse a window that would let everything or nothing through."""
         if not timedelta(0) < self.tolerance <= timedelta(days=1):
             raise ConfigError("the tolerance must be above zero and at most a day")
+        if self.max_in_flight < 1:
+            raise ConfigError("max_in_flight must be at least 1")
 
 
 class Receiver:

@@ -376,3 +376,29 @@ async def test_a_receipt_that_cannot_be_signed_is_not_given_and_nothing_is_done(
 
         assert (answer.status_code, answer.json()["reason"]) == (503, "handler_unavailable")
         assert (await site.ask(site.command())).json()["status"] == "not_done"
+
+
+async def test_a_listener_takes_no_more_than_its_bound_and_forgets_nothing_of_it(open_site: Open) -> None:
+    async with open_site("memory", max_in_flight=2) as site:
+        go_on, begun = asyncio.Event(), asyncio.Semaphore(0)
+
+        @site.listener.on("subject.erase")
+        async def erase(command: Received, _: Any) -> Done:
+            begun.release()
+            await go_on.wait()
+            return site.act(command)
+
+        commands = [site.command() for _ in range(3)]
+        taken = [asyncio.create_task(site.send(command)) for command in commands[:2]]
+        for _ in taken:
+            await begun.acquire()
+        refused = await asyncio.wait_for(site.send(commands[2]), 5)
+        health = await site.client.get("/healthz")
+        go_on.set()
+
+        assert (refused.status_code, refused.json()["reason"]) == (429, "too_many")
+        assert refused.headers["retry-after"] == "1"
+        assert health.status_code == 200
+        assert [(await answer).status_code for answer in taken] == [200, 200]
+        assert (await site.send(commands[2])).status_code == 200
+        assert len(site.elsewhere) == 3
