@@ -116,6 +116,6 @@ class _Watch:
             with connect(self._dsn, application_name="waybill-read-model-metrics") as connection:
                 model = ReadModel(connection)
                 self._meters.deliveries(model.counts(), self._clock.now())
-                self._meters.anomalies(model.open_anomalies())
+                self._meters.anomalies(model.open_anomalies(), self._clock.now())
         except UnavailableError as error:
             log.warning("read_model.not_measured", reason=str(error))

@@ -42,8 +42,14 @@ ANOMALIES: Final = Metric(
     meaning="Holes, reused numbers, unreadable records, illegal moves and skipped records that nobody resolved.",
     labels=("tenant", "kind"),
 )
+OLDEST_ANOMALY: Final = Metric(
+    name="waybill_read_model_oldest_anomaly_age_seconds",
+    kind=Kind.GAUGE,
+    meaning="Seconds since the oldest of them was seen: a hole closes by itself within seconds, or records are missing.",
+    labels=("tenant", "kind"),
+)
 #: Everything this component declares.
-METRICS: Final = (FOLDED, LAG, DELIVERIES, OLDEST, ANOMALIES)
+METRICS: Final = (FOLDED, LAG, DELIVERIES, OLDEST, ANOMALIES, OLDEST_ANOMALY)
 
 
 class Meters:
@@ -79,8 +85,11 @@ class Meters:
                 age_s = max((now - row["oldest"]).total_seconds(), 0.0)
                 self._built[OLDEST.name].labels(**labels).set(age_s)
 
-    def anomalies(self, counts: Iterable[Mapping[str, Any]]) -> None:
-        """Set the open anomalies; `counts` are rows of tenant, kind, anomalies."""
-        self._built[ANOMALIES.name].clear()
+    def anomalies(self, counts: Iterable[Mapping[str, Any]], now: datetime) -> None:
+        """Set the open anomalies; `counts` are rows of tenant, kind, anomalies, oldest."""
+        for name in (ANOMALIES.name, OLDEST_ANOMALY.name):
+            self._built[name].clear()
         for row in counts:
-            self._built[ANOMALIES.name].labels(tenant=row["tenant"], kind=row["kind"]).set(row["anomalies"])
+            labels = {"tenant": row["tenant"], "kind": row["kind"]}
+            self._built[ANOMALIES.name].labels(**labels).set(row["anomalies"])
+            self._built[OLDEST_ANOMALY.name].labels(**labels).set(max((now - row["oldest"]).total_seconds(), 0.0))

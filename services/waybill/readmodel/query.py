@@ -102,7 +102,7 @@ WHERE d.delivery_id = ANY (%(ids)s)
 _DEAD_LETTERS: Final = "SELECT count(*) FROM read.dead_letter WHERE delivery_id = ANY (%(ids)s)"
 
 _OPEN_ANOMALIES: Final = """
-SELECT a.tenant, a.kind, count(*) AS anomalies FROM read.anomaly AS a
+SELECT a.tenant, a.kind, count(*) AS anomalies, min(a.seen_at) AS oldest FROM read.anomaly AS a
 WHERE a.resolved_at IS NULL GROUP BY a.tenant, a.kind ORDER BY a.tenant, a.kind
 """
 
@@ -202,7 +202,7 @@ class ReadModel:
         return int(self._rows(_DEAD_LETTERS, {"ids": list(ids)})[0]["count"])
 
     def open_anomalies(self) -> Sequence[Row]:
-        """Return the number of anomalies nobody resolved, by tenant and kind."""
+        """Return by tenant and kind how many anomalies nobody resolved, and when the oldest was seen."""
         return self._rows(_OPEN_ANOMALIES, {})
 
     def positions(self, tenant: str | None = None) -> dict[tuple[str, int], tuple[int, datetime | None]]:

@@ -8,7 +8,7 @@ import pytest
 from fixtures.fix_read_model import AT, Road
 
 from waybill.kernel.errors import FencedError
-from waybill.readmodel import PostgresStore
+from waybill.readmodel import PostgresStore, ReadModel
 from waybill.readmodel.core.records import Rows
 from waybill.testing import eventually
 
@@ -151,6 +151,10 @@ def test_hole_and_reused_number_are_found_and_a_filled_hole_is_resolved(road: Ro
         {"kind": "hole", "first": 4, "missing": 0, "is_open": False},
         {"kind": "reused_number", "first": 3, "missing": 0, "is_open": True},
     ]
+    with closing(psycopg.connect(road.dsn)) as connection:
+        still_open = ReadModel(connection).open_anomalies()
+    assert [(row["kind"], row["anomalies"]) for row in still_open] == [("hole", 1), ("reused_number", 1)]
+    assert all(row["oldest"].tzinfo is not None for row in still_open)
 
 
 def test_write_of_a_process_that_was_overtaken_changes_nothing(road: Road) -> None:
