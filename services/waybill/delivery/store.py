@@ -152,7 +152,7 @@ ORDER BY expires_at
 LIMIT %(limit)s
 """
 
-# Closed rows nobody needs any more. Not fenced: an acknowledged row is final, whoever owns its partition.
+# What nobody needs any more. Not fenced: what is closed is final, whoever owns its partition.
 DROP_CLOSED: Final = (
     "SELECT delivery.drop_closed(%(tenant)s, %(destination)s, %(partition)s, %(before)s::timestamptz, %(limit)s)"
 )
@@ -443,7 +443,10 @@ class TaskStore:
         return rows
 
     async def drop_closed(self, owned: Owned, before: datetime, limit: int) -> int:
-        """Drop up to `limit` rows that were closed before an instant, oldest first; return how many went."""
+        """Drop up to `limit` of each kind of what only tells repeats and is older than an instant, oldest first.
+
+        Kinds are closed rows, answered intents and decisions about superseding; returns the most that went of one.
+        """
         rows = await self._run(DROP_CLOSED, {**owned.parameters(), "before": before, "limit": limit})
         return int(rows[0][0])
 

@@ -187,6 +187,43 @@ async def test_only_rows_closed_long_ago_are_dropped_and_a_few_at_a_time(
     assert await store.drop_closed(MINE, datetime.now(UTC) + timedelta(days=9999), 100) == 0, "never a young one"
 
 
+@pytest.mark.requirement("AT-2")
+async def test_intents_and_superseding_go_as_closed_rows_do_and_what_people_decided_stays(
+    store: TaskStore, migrated: FreshDatabase
+) -> None:
+    now = datetime.now(UTC)
+    old, young = now - timedelta(days=70), now - timedelta(days=50)
+    with psycopg.connect(migrated.dsn(), autocommit=True) as connection:
+        for number, (sent_at, answer) in enumerate([(old, "{}"), (old, "{}"), (old, None), (young, "{}")], start=1):
+            connection.execute(
+                "INSERT INTO delivery.intent VALUES ('acme', 'crm', %s, 0, 1, %s, 1, 1, %s, %s, %s)",
+                (uuid.UUID(int=number), uuid.UUID(int=1), sent_at, sent_at, answer),
+            )
+        for number, (kind, verdict, at) in enumerate(
+            [
+                ("supersede", "applied", old), ("supersede", "early", old), ("supersede", "open", None),
+                ("supersede", "void", young), ("cancel", "applied", old), ("supersede", "void", old),
+            ],
+            start=11,
+        ):  # fmt: skip
+            connection.execute(
+                "INSERT INTO delivery.decision (tenant, destination, decision_id, partition, aggregate, kind,"
+                " delivery_id, states, decided_by, reason, decided_at, verdict, judged_at)"
+                " VALUES ('acme', 'crm', %(id)s, 0, 'subject/1', %(kind)s, %(id)s, '{}', 'w', 'r', now(), %(v)s, %(at)s)",
+                {"id": uuid.UUID(int=number), "kind": kind, "v": verdict, "at": at},
+            )
+    settled = {"state": "acknowledged", "version": 1, "blocks": False, "expires_at": now + timedelta(days=1)}
+    await store.insert(MINE, [image(2, **settled), image(16, **settled)], old)
+
+    assert [await store.drop_closed(MINE, now - timedelta(days=60), 1) for _ in range(3)] == [1, 1, 0]
+
+    with psycopg.connect(migrated.dsn(), autocommit=True) as connection:
+        intents = connection.execute("SELECT delivery_id FROM delivery.intent").fetchall()
+        decisions = connection.execute("SELECT decision_id FROM delivery.decision").fetchall()
+    assert {key.int for (key,) in intents} == {2, 3, 4}, "one with a row, one unanswered, one young"
+    assert {key.int for (key,) in decisions} == {13, 14, 15, 16}, "open, young, of people, with a row"
+
+
 @pytest.mark.requirement("RS-2")
 def test_the_database_allows_exactly_the_moves_of_the_table(migrated: FreshDatabase) -> None:
     allowed = {(before, after) for (before, _), after in TRANSITIONS.items()}

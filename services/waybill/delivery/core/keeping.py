@@ -1,4 +1,4 @@
-"""How long a closed row stays: as long as its command may come once more.
+"""How long a closed row stays, and an answered intent: as long as its command may come once more.
 
 The row of an acknowledged delivery is what tells a repeat from a first attempt. A record lies in its topic for the
 retention of `commands`; at the end of that the relay may still write it again, from an outbox row as old, and that
