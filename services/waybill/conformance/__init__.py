@@ -18,8 +18,8 @@ level holds the ones below it) and from the profile: only who claims to remember
 A run believes nothing of Waybill's own listener: it imports none of it.
 """
 
-from waybill.conformance.core.checks import Level
 from waybill.conformance.core.scorecard import Scorecard, render_junit
 from waybill.conformance.run import Subject, run_conformance
+from waybill.contracts.fabric import Level
 
 __all__ = ["Level", "Scorecard", "Subject", "render_junit", "run_conformance"]

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from waybill.conformance.core.checks import Level
 from waybill.conformance.core.commands import Cast
 from waybill.conformance.core.scorecard import Scorecard, score
 from waybill.conformance.program import Program, free_port
 from waybill.conformance.sender import Sender
 from waybill.conformance.steps import Plan, Steps
-from waybill.contracts.fabric import Profile
+from waybill.contracts.fabric import Level, Profile
 from waybill.crypto.keyring import ensure_signing
 from waybill.crypto.keys import Algorithm, Secret, jwks_path, new_key
 from waybill.crypto.signing import Signer, load_signer, parse_hmac_secrets

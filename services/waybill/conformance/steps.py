@@ -15,14 +15,14 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final
 
-from waybill.conformance.core.checks import BURST, Level
+from waybill.conformance.core.checks import BURST
 from waybill.conformance.core.commands import Cast, gap_resolution, make_command, status_query, tricky_data
 from waybill.conformance.core.evidence import Evidence, Reply, Seen, Step
 from waybill.conformance.program import Program
 from waybill.conformance.sender import Letter, Sender, flawed, forged_signature
 from waybill.contracts.command import Command
 from waybill.contracts.envelope import GapEntry, Resolution, delivery_id_text, render, render_gap_resolution
-from waybill.contracts.fabric import Profile
+from waybill.contracts.fabric import Level, Profile
 from waybill.contracts.status_query import render_status_query
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, Signer
 from waybill.kernel.clock import Clock

@@ -18,6 +18,7 @@ __all__ = [
     "FabricConfig",
     "FlowLimits",
     "HeaderConfig",
+    "Level",
     "OnUnsettled",
     "OutboxConfig",
     "Profile",
@@ -56,6 +57,19 @@ class Proof(StrEnum):
     RECEIPT = "receipt"
     #: A 2xx status, recorded as `proof_level=status`.
     STATUS = "status"
+
+
+class Level(StrEnum):
+    """What a listener keeps, as `waybill conformance` shows it; each level holds the ones below it."""
+
+    #: Verifies, deduplicates, answers 2xx.
+    L0 = "L0"
+    #: Answers receipts and coded refusals.
+    L1 = "L1"
+    #: Keeps sequences, gaps and policy.
+    L2 = "L2"
+    #: Answers status queries.
+    L3 = "L3"
 
 
 class OnUnsettled(StrEnum):
@@ -157,6 +171,8 @@ class DestinationConfig:
     profile: Profile = Profile.DURABLE_IDEMPOTENT
     #: What the profile costs this destination, in words; shown and recorded.
     tradeoff: str = ""
+    #: What its listener keeps; None where nobody declared it.
+    level: Level | None = None
     proof: Proof = Proof.RECEIPT
     on_unsettled: OnUnsettled = OnUnsettled.HALT
     #: How long the listener keeps identifiers and digests; never below the retry horizon (GW-8).
@@ -199,6 +215,8 @@ class RouteConfig:
     #: The forms in which data may travel.
     forms: frozenset[DataForm] = frozenset(DataForm)
     on_expiry: OnUnsettled = OnUnsettled.CONTINUE
+    #: Its destinations declare this level or a higher one; None asks for nothing.
+    least_level: Level | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from waybill.conformance.core.checks import BURST, CHECKS, Level, checks_for
+from waybill.conformance.core.checks import BURST, CHECKS, checks_for
 from waybill.conformance.core.evidence import FORGERIES, Reply, Seen, Step
 from waybill.conformance.core.judging import Result
 from waybill.conformance.core.scorecard import Scorecard, render_junit, score
 from waybill.contracts.codes import ErrorCode
-from waybill.contracts.fabric import Profile
+from waybill.contracts.fabric import Level, Profile
 from waybill.contracts.problem import CONTENT_TYPE, Problem, render_problem
 
 ID = "c2cf06e6-2b02-5e56-93a0-8f1e45542efa"

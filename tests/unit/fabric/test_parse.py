@@ -99,6 +99,8 @@ WRONG = {
     "command type": ("type: subject.erase", "type: subject erase", 25, "tenants[0].routes[0].type", "name", ""),
     # Between objects.
     "no such destination": ("[crm]", "[crm, erp]", 26, "tenants[0].routes[0].destinations[1]", "route-destinations", "erp"),
+    "no level": ("onExpiry: continue", "leastLevel: L1", 26, "tenants[0].routes[0].destinations[0]", "level", "declares no level"),
+    "unknown level": ("proof: receipt", "level: L4", 17, "tenants[0].destinations[0].level", "type", "L3"),
     "bounded": ("durable_idempotent", "bounded_deduplication", 15, "tenants[0].destinations[0].profile", "repeats", "how much it remembers"),
     "no repeats": ("proof: receipt", "repeats: {attempts: 0, age: 1m}", 17, "tenants[0].destinations[0].repeats.attempts", "repeats", "1 to 100"),
     "old repeats": ("proof: receipt", "repeats: {attempts: 2, age: 30d}", 17, "tenants[0].destinations[0].repeats.age", "repeats", "29d"),
@@ -174,6 +176,22 @@ def test_one_mistake_is_named_with_line_field_and_expectation(
 
     assert (problem.line, problem.path, problem.rule) == (line, path, rule)
     assert expected in problem.message
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked", "is_accepted"), [("L0", "L1", False), ("L1", "L1", True), ("L3", "L2", True)]
+)
+def test_a_route_asks_for_a_level_its_destinations_declare(declared: str, asked: str, is_accepted: bool) -> None:
+    text = WHOLE.replace("proof: receipt", f"level: {declared}").replace("onExpiry: continue", f"leastLevel: {asked}")
+
+    found = parse(text.encode())
+
+    if is_accepted:
+        assert isinstance(found, FabricConfig)
+        assert found.tenants[0].destinations[0].level == declared
+    else:
+        assert [problem.rule for problem in found] == ["level"]  # type: ignore[union-attr] # a tuple of problems
+        assert f"crm declares {declared}" in found[0].message  # type: ignore[index] # as above
 
 
 #: A second tenant, outbox, destination or route that clashes with the first.

@@ -6,33 +6,19 @@ aggregate and its own policy. L3 answers what became of a delivery. Each level h
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from waybill.conformance.core import judging as j
 from waybill.conformance.core.evidence import FORGERIES, Evidence, Step
 from waybill.conformance.core.judging import Finding, Judge, Result
 from waybill.contracts.codes import ErrorCode as Code
-from waybill.contracts.fabric import Profile
+from waybill.contracts.fabric import Level, Profile
 from waybill.contracts.status_query import Said
 
-__all__ = ["BURST", "Check", "Level", "checks_for", "judge"]
+__all__ = ["BURST", "Check", "checks_for", "judge"]
 
 #: How many deliveries, or copies of one, are sent at one moment.
 BURST: Final = 16
-
-
-class Level(StrEnum):
-    """What a listener declares."""
-
-    #: Verifies, deduplicates, answers 2xx.
-    L0 = "L0"
-    #: Answers receipts and coded refusals.
-    L1 = "L1"
-    #: Keeps sequences, gaps and policy.
-    L2 = "L2"
-    #: Answers status queries.
-    L3 = "L3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

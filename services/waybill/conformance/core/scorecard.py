@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from waybill.conformance.core.checks import Check, Level, checks_for, judge
+from waybill.conformance.core.checks import Check, checks_for, judge
 from waybill.conformance.core.evidence import Evidence
 from waybill.conformance.core.judging import Finding, Result
-from waybill.contracts.fabric import Profile
+from waybill.contracts.fabric import Level, Profile
 
 __all__ = ["Line", "Scorecard", "render_junit", "score"]
 

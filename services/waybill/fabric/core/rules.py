@@ -38,6 +38,7 @@ RULES: Final[dict[str, str]] = {
     "reserved": "No outbox is called `control`, and no command type begins with `waybill.`.",
     "aggregate-owner": "An aggregate type belongs to exactly one outbox of its tenant: two counters would break its sequence.",
     "route-destinations": "A route names destinations of its own tenant.",
+    "level": "A route that asks for a level names only destinations that declare it or a higher one.",
     "repeats": "A `bounded_deduplication` destination says how much it remembers: 1 to 100 attempts, 1s to 29d.",
     "not-done": "Statuses that mean 'not done' are 400 to 599, and only a `non_idempotent` destination declares them.",
     "status-query": "A destination's 'not done' is final 1s to 1d after the last possible byte.",
@@ -159,6 +160,17 @@ def _route_destinations(tenant: Reading) -> Iterator[Problem]:
                 yield _problem(placed, "route-destinations", message)
 
 
+def _levels(tenant: Reading) -> Iterator[Problem]:
+    declared = {destination.get("name"): destination.get("level") for destination in tenant.many("destinations")}
+    for route in tenant.many("routes"):
+        least = route.get("least_level")
+        for placed in (route.get("destinations") or ()) if least is not None else ():
+            level = declared.get(placed.value)
+            if placed.value in declared and (level is None or level < least):
+                has = f"declares {level}" if level is not None else "declares no level"
+                yield _problem(placed, "level", f"expected destinations of {least} or higher, {placed.value} {has}")
+
+
 def _dedup_horizon(tenant: Reading) -> Iterator[Problem]:
     longest: dict[str | None, float] = {}
     for route in tenant.many("routes"):
@@ -254,6 +266,7 @@ _TENANT: Final = (
     _reserved,
     _aggregate_owners,
     _route_destinations,
+    _levels,
     _dedup_horizon,
     allow_networks,
     egress,

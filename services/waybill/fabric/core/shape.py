@@ -13,6 +13,7 @@ from waybill.contracts.fabric import (
     FabricConfig,
     FlowLimits,
     HeaderConfig,
+    Level,
     OnUnsettled,
     OutboxConfig,
     Profile,
@@ -262,6 +263,12 @@ DESTINATION: Final = Shape(
             required=True,
             meaning="What the profile costs this destination, in words; shown and recorded.",
         ),
+        Field(
+            key="level",
+            attr="level",
+            kind=choice(Level),
+            meaning="What its listener keeps, as `waybill conformance` shows it.",
+        ),
         Field(key="proof", attr="proof", kind=choice(Proof), meaning="What closes a delivery."),
         Field(
             key="onUnsettled",
@@ -354,6 +361,12 @@ ROUTE: Final = Shape(
             attr="on_expiry",
             kind=choice(OnUnsettled),
             meaning="What the aggregate does behind a command that expired unsent.",
+        ),
+        Field(
+            key="leastLevel",
+            attr="least_level",
+            kind=choice(Level),
+            meaning="Its destinations declare this level or a higher one.",
         ),
     ),
 )
