@@ -16,7 +16,7 @@ demo: setup ## Start the local stack and send a few hundred commands through it,
 	@.venv/bin/waybill demo $(ARGS)
 
 test: lint ## Check the code, then run every test (ARGS="tests/unit -k lane" for a part)
-	@.venv/bin/pytest $(ARGS)
+	@.venv/bin/python tools/suite.py $(ARGS)
 
 lint: setup ## Check style, types, layers and generated pages
 	@.ci/lint
