@@ -6,11 +6,15 @@ for ever.
 
 from typing import Final
 
+import psutil
+
 from waybill import devstack
 from waybill.chaos.closing import close_books
 from waybill.chaos.running import Running
 from waybill.chaos.site import CONNECTOR
-from waybill.devstack import Wanted
+from waybill.devstack import Stack, Wanted
+from waybill.devstack.health import answers_http
+from waybill.devstack.processes import find
 from waybill.infra.connect_api import ConnectApi
 from waybill.kernel.errors import FabricError
 
@@ -18,6 +22,8 @@ __all__ = ["await_rest", "heal", "mend_relay"]
 
 #: A campaign that stands still for so long, in seconds, is at its end, whatever is left.
 STILL_S: Final = 45.0
+#: A Connect worker that does not come up for so long, in seconds, is started again, as a liveness probe would.
+COMES_UP_WITHIN_S: Final = 40.0
 
 
 def heal(running: Running) -> None:
@@ -25,9 +31,30 @@ def heal(running: Running) -> None:
     for worker in running.workers:
         worker.thaw()
     devstack.up(Wanted(name=running.site.stack.name))
+    _await_connect(running)
     for worker in running.workers:
         worker.start()
     mend_relay(running)
+
+
+def _await_connect(running: Running) -> None:
+    """Wait for Connect; a worker whose brokers went away while it started answers, and never comes up."""
+    stack = running.site.stack
+    since = running.clock.monotonic()
+    while not answers_http(f"{stack.connect_url}/health"):
+        if running.clock.monotonic() - since > COMES_UP_WITHIN_S:
+            running.tell("connect does not come up and is started again")
+            _start_again(stack)
+            since = running.clock.monotonic()
+        running.look()
+
+
+def _start_again(stack: Stack) -> None:
+    process = find(stack.folder, ["connect"]).get("connect")
+    if process is not None:
+        process.kill()
+        psutil.wait_procs([process], timeout=COMES_UP_WITHIN_S)
+    devstack.up(Wanted(name=stack.name, services=("connect",)))
 
 
 def mend_relay(running: Running) -> None:
