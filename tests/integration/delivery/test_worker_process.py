@@ -100,7 +100,7 @@ def test_a_worker_without_anything_to_do_is_ready(world: WorkerWorld, destinatio
 
     with world.running() as worker:
         eventually(lambda: all(worker.is_ready().values()), 20)
-        wanted = ("configured", "kafka", "groups", "intake", "database")
+        wanted = ("configured", "kafka", "groups", "intake", "database", "retention")
         assert worker.is_ready() == dict.fromkeys(wanted, True)
         assert not destination.arrivals
 
