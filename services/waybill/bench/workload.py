@@ -18,7 +18,8 @@ from confluent_kafka import KafkaError, Producer
 
 from waybill.bench.world import AGGREGATE_TYPE, COMMAND_TYPE, DESTINATION
 from waybill.contracts.names import commands_topic
-from waybill.kernel.clock import Clock
+from waybill.infra.clock import SystemClock
+from waybill.kernel.clock import Clock, format_instant
 from waybill.kernel.errors import UnavailableError
 from waybill.kernel.ids import CommandId, DestinationName, Tenant, delivery_id
 
@@ -45,7 +46,7 @@ def _headers(
         ("ce_source", f"waybill://{tenant}/bench"),
         ("ce_type", COMMAND_TYPE),
         ("ce_subject", aggregate),
-        ("ce_time", "2026-01-01T00:00:00.000000Z"),
+        ("ce_time", format_instant(SystemClock().now())),
         ("content-type", "application/json"),
         ("ce_tenant", tenant),
         ("ce_sequences", json.dumps(sequences)),
