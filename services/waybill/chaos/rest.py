@@ -24,6 +24,8 @@ __all__ = ["await_rest", "heal", "mend_relay"]
 STILL_S: Final = 45.0
 #: A Connect worker that does not come up for so long, in seconds, is started again, as a liveness probe would.
 COMES_UP_WITHIN_S: Final = 40.0
+#: As often as that; then the books say what was not relayed.
+MOST_STARTS: Final = 3
 
 
 def heal(running: Running) -> None:
@@ -39,14 +41,20 @@ def heal(running: Running) -> None:
 
 def _await_connect(running: Running) -> None:
     """Wait for Connect; a worker whose brokers went away while it started answers, and never comes up."""
-    stack = running.site.stack
+    for _ in range(MOST_STARTS):
+        if _comes_up(running):
+            return
+        running.tell("connect does not come up and is started again")
+        _start_again(running.site.stack)
+
+
+def _comes_up(running: Running) -> bool:
     since = running.clock.monotonic()
-    while not answers_http(f"{stack.connect_url}/health"):
+    while not answers_http(f"{running.site.stack.connect_url}/health"):
         if running.clock.monotonic() - since > COMES_UP_WITHIN_S:
-            running.tell("connect does not come up and is started again")
-            _start_again(stack)
-            since = running.clock.monotonic()
+            return False
         running.look()
+    return True
 
 
 def _start_again(stack: Stack) -> None:
