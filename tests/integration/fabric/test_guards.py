@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from fixtures.databases import create_database, drop_database
 from fixtures.fabric_world import RememberingWorld
-from psycopg import sql
 
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, TenantConfig
 from waybill.fabric import Applied, Applier, FabricStore
@@ -40,9 +40,8 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(postgres: "Stack") -> Iterator[Guarded]:
-    with closing(psycopg.connect(postgres.dsn("postgres"), autocommit=True)) as server:
-        server.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(NAME)))
-        server.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(NAME)))
+    drop_database(postgres.dsn("postgres"), NAME)  # one that a killed session left
+    create_database(postgres.dsn("postgres"), NAME)
     with closing(psycopg.connect(postgres.dsn(NAME), autocommit=True)) as connection:
         migrate(connection, schema="fabric", package="waybill.fabric.migrations")
         world = RememberingWorld()
@@ -50,8 +49,7 @@ def guarded(postgres: "Stack") -> Iterator[Guarded]:
             CONFIG, Applied(at=datetime(2026, 1, 1, tzinfo=UTC), by="tester")
         )
     yield Guarded(postgres)
-    with closing(psycopg.connect(postgres.dsn("postgres"), autocommit=True)) as server:
-        server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(NAME)))
+    drop_database(postgres.dsn("postgres"), NAME)
 
 
 @pytest.mark.parametrize(
