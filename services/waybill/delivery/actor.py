@@ -152,13 +152,7 @@ class PartitionActor:
 
     def _is_drained(self) -> bool:
         is_fresh = self._desk.tools.clock.now() >= self.settler.fresh_from  # the next owner signs in another second
-        return (
-            is_fresh
-            and self.inflight == 0
-            and self.settler.rows.is_idle
-            and self.decider.is_idle
-            and not self._is_taking
-        )
+        return is_fresh and self.inflight == 0 and self.settler.is_idle and self.decider.is_idle and not self._is_taking
 
     def drop(self) -> None:
         """Forget everything without a word to Kafka; attempts in flight are waited for by their aggregates."""

@@ -258,7 +258,7 @@ class DestinationGroup:
 def _resuming(owner: Owner) -> Callable[[GroupReader], None]:
     def errand(reader: GroupReader) -> None:
         if not owner.gone:
-            reader.resume(owner.partition)
+            reader.resume(owner.partition, owner.lanes.position)
 
     return errand
 

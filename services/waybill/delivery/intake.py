@@ -269,7 +269,7 @@ class Intake:
                 self._reader.leave()
                 return
             owner.position = owner.committed = found[0]
-            self._reader.tell(lambda reader: None if owner.gone else reader.resume(owner.partition))
+            self._reader.tell(lambda reader: None if owner.gone else reader.resume(owner.partition, owner.position))
             return
 
     async def _work(self, owner: _Partition) -> None:
@@ -285,7 +285,9 @@ class Intake:
                     owner.position = record.offset + 1
                 if owner.is_held and len(owner.waiting) * 2 < _MAX_WAITING:
                     owner.is_held = False
-                    self._reader.tell(lambda reader: None if owner.gone else reader.resume(owner.partition))
+                    self._reader.tell(
+                        lambda reader: None if owner.gone else reader.resume(owner.partition, owner.position)
+                    )
             if not owner.gone:
                 owner.position = owner.after
         finally:

@@ -110,7 +110,7 @@ class Listener(Protocol):
     """Who learns about assignments; called on the reader's thread, inside `poll`."""
 
     def assigned(self, partition: int, group_metadata: object) -> None:
-        """Take note of a partition; it is paused until `resume`."""
+        """Take note of a partition; it is not read before `resume` says from where."""
         ...
 
     def revoked(self, partitions: Sequence[int]) -> None:
@@ -142,6 +142,8 @@ class GroupReader:
                 "stats_cb": lambda text: on_bytes(json.loads(text)["rx_bytes"]),
             }
         self._thread: int | None = None
+        #: Assigned and not read yet: only their owner knows from where.
+        self._unread: set[int] = set()
         self._consumer: Any = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -194,9 +196,17 @@ class GroupReader:
                 )
         return records
 
-    def resume(self, partition: int) -> None:
-        """Start reading a partition that is paused."""
+    def resume(self, partition: int, start: int) -> None:
+        """Read a partition on from where it was paused; the first time from `start`.
+
+        The client looks for a committed offset by itself too, and when that look-up fails for good, which a broker
+        that just came back can cause, it never reads the partition. So its finding is not used.
+        """
         self._on_own_thread()
+        if partition in self._unread:
+            self._unread.discard(partition)
+            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+            self._consumer.incremental_assign([TopicPartition(self._topic, partition, start)])
         self._consumer.resume([TopicPartition(self._topic, partition)])
 
     def pause(self, partition: int) -> None:
@@ -240,12 +250,10 @@ class GroupReader:
         return cast("object", self._consumer.consumer_group_metadata())
 
     def rewind(self, partition: int) -> None:
-        """Pause an assigned partition and go back to its committed offset."""
+        """Read an assigned partition no more until its next owner says from where."""
         self._on_own_thread()
-        partitions = [TopicPartition(self._topic, partition)]
-        self._consumer.incremental_unassign(partitions)
-        self._consumer.incremental_assign(partitions)
-        self._consumer.pause(partitions)
+        self._unread.add(partition)
+        self._consumer.pause([TopicPartition(self._topic, partition)])
 
     def close(self) -> None:
         """Leave the group; the listener's `revoked` is called first."""
@@ -262,6 +270,7 @@ class GroupReader:
         metadata = consumer.consumer_group_metadata()
         consumer.incremental_assign(partitions)
         consumer.pause(partitions)
+        self._unread.update(found.partition for found in partitions)
         for found in partitions:
             self._listener.assigned(found.partition, metadata)
 

@@ -28,8 +28,6 @@ from waybill.simulator.process import SimProcess
 
 __all__ = ["SimDecisions", "SimProducer", "SimReader", "Wire"]
 
-#: A consumer asks so long for its position.
-_POSITION_S: Final = 60.0
 #: A frozen process asks again after so long.
 _REJOIN_S: Final = 0.2
 _FENCED: Final = "producer unusable: another one has its name"
@@ -96,11 +94,12 @@ class SimReader:
             await self._waiting
             timer.cancel()
 
-    def resume(self, partition: int) -> None:
-        """Start reading."""
+    def resume(self, partition: int, start: int) -> None:
+        """Read on, the first time from `start`."""
         found = self._assigned.get(partition)
         if found is not None:
             found.is_paused = False
+            found.position = start if found.position is None else found.position
 
     def pause(self, partition: int) -> None:
         """Stop reading."""
@@ -146,8 +145,8 @@ class SimReader:
         return self._membership
 
     def rewind(self, partition: int) -> None:
-        """Pause a partition and go back to its committed offset."""
-        self._assign(partition)
+        """Read a partition no more until its next owner says from where."""
+        self._assigned[partition] = _Assigned()
 
     async def close(self) -> None:
         """Give everything back and leave."""
@@ -167,7 +166,7 @@ class SimReader:
         if notice.kind == "assign":
             self._membership = notice.membership
             for partition in notice.partitions:
-                self._assign(partition)
+                self._assigned[partition] = _Assigned()
                 self._listener.assigned(partition, notice.membership)
         elif notice.kind == "revoke":
             if partitions:
@@ -181,17 +180,6 @@ class SimReader:
             self._assigned.clear()
             self._membership = Membership(self._group, "", -1)
             self._join_soon()
-
-    def _assign(self, partition: int) -> None:
-        found = self._assigned[partition] = _Assigned()
-
-        def position(committed: Committed | None) -> None:
-            if committed is not None:
-                found.position = committed[0]
-                self._wake()
-
-        until = self.process.timeline.now + _POSITION_S
-        self._soon(self._broker.when_stable, self._group, partition, until, position)
 
     def _fetch(self, most: int) -> list[Record]:
         for partition, found in self._assigned.items():

@@ -63,6 +63,11 @@ class Lookups:
             self._task = asyncio.get_running_loop().create_task(self._run())
             self._task.add_done_callback(surface)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be known."""
+        return self._task is None
+
     def is_touching(self, aggregate: str) -> bool:
         """Whether something of an aggregate waits to be known."""
         return any(item.aggregate == aggregate for item, _ in (*self._waiting, *self._asked))

@@ -20,6 +20,11 @@ class KnowingSettler(Settler):
         #: Deliveries that wait to be known.
         self.lookups = Lookups(desk, owner)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything that was recorded is in its row; what waits to be known is not."""
+        return self.lookups.is_idle and self.rows.is_idle
+
     def end(self, lane: Lane | None, item: Item, end: End, attempt: Try, verdict: Verdict | None) -> None:
         """Move an item, unless that would be the first anybody hears of what was acknowledged before."""
         if end.move is Move.ACKNOWLEDGE or not self.lookups.concern(item):
