@@ -38,6 +38,7 @@ MAY_NAME_IT: dict[str, str] = {
     "services/waybill/devstack/plan.py": "names the feature of Connect it switches on",
 }
 COMPONENTS = (
+    "access",
     "catalog",
     "conformance",
     "delivery",

@@ -20,6 +20,7 @@ SETS: Final = {
     "fabric": "waybill.fabric.migrations",
     "delivery": "waybill.delivery.migrations",
     "read": "waybill.readmodel.migrations",
+    "access": "waybill.access.migrations",
 }
 
 
