@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "listen": ("waybill.cli.listen", "Run a listener alone."),
     "policy": ("waybill.cli.policy", "Look a listener's policy file over."),
     "receipt": ("waybill.cli.receipt", "Verify a signed receipt, offline."),
+    "send-test": ("waybill.cli.send_test", "Send one signed sample to a listener and say what its answer means."),
     "conformance": ("waybill.cli.conformance", "Play the fabric against a listener and say what it keeps."),
     "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
     "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),

@@ -12,7 +12,9 @@ level holds the ones below it) and from the profile: only who claims to remember
 - `core/evidence.py`: steps, and what was seen of each.
 - `core/checks.py`: what is expected, one row per check; `core/judging.py`: the few kinds of expectation.
 - `core/scorecard.py`: verdicts, the level reached, the JUnit document.
-- `core/commands.py`: the commands a run sends. `sender.py`: signs them, sends them, gathers the answers.
+- `core/commands.py`: the commands a run sends. `sender.py`: signs them, sends them, gathers the answers; `posting.py`:
+  one request and how it ended; `keys.py`: what is signed with.
+- `sample.py` and `core/answering.py`: one delivery instead of a run, and what its answer means (`waybill send-test`).
 - `program.py`: starts, kills and watches the listener. `steps.py`: the order of things. `run.py`: one run as a whole.
 
 A run believes nothing of Waybill's own listener: it imports none of it.

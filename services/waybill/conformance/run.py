@@ -6,33 +6,28 @@ must have been given them before, which is why they then lie in a folder the cal
 
 import secrets
 import tempfile
-from base64 import b64encode
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urljoin, urlsplit
 
 from waybill.conformance.core.commands import Cast
 from waybill.conformance.core.scorecard import Scorecard, score
+from waybill.conformance.keys import DATED_BACK, ensure_keys, shared_secret
 from waybill.conformance.program import Program, free_port
 from waybill.conformance.sender import Sender
 from waybill.conformance.steps import Plan, Steps
 from waybill.contracts.fabric import Level, Profile
-from waybill.crypto.keyring import ensure_signing
 from waybill.crypto.keys import Algorithm, Secret, jwks_path, new_key
-from waybill.crypto.signing import Signer, load_signer, parse_hmac_secrets
+from waybill.crypto.signing import Signer, load_signer
 from waybill.infra.clock import SystemClock
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
 
 __all__ = ["Subject", "run_conformance"]
-
-#: Keys are dated back so that a timestamp that is wrong by minutes lies in their window: only the clock refuses it.
-_DATED_BACK: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +73,8 @@ def run_conformance(subject: Subject, tell: Callable[[str], None], clock: Clock 
     with ExitStack() as ending:
         scratch = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="waybill-conformance-")))
         keys_dir, tenant = subject.keys_dir or scratch, Tenant(subject.tenant)
-        ensure_signing(keys_dir, tenant, clock.now() - _DATED_BACK)
-        secret = _shared_secret(keys_dir / tenant / "secret.txt")
+        ensure_keys(keys_dir, tenant, clock.now())
+        secret = shared_secret(keys_dir, tenant)
         tell(f"public keys: {jwks_path(keys_dir, tenant)}, shared secret beside them")
         effects = urljoin(url, subject.effects) if subject.effects is not None else None
         sender = Sender(url, effects, load_signer(keys_dir, tenant, secret), clock)
@@ -129,16 +124,6 @@ def _plan(subject: Subject, url: str) -> Plan:
     return Plan(cast=cast, level=subject.level, profile=subject.profile, blocked=subject.blocked, status_url=status_url)
 
 
-def _shared_secret(path: Path) -> str:
-    """Return the run's shared secret, made when there is none."""
-    if not path.exists():
-        path.touch(mode=0o600)
-        path.write_text(f"whsec_{b64encode(secrets.token_bytes(32)).decode()}\n")
-    text = path.read_text().strip()
-    parse_hmac_secrets(text)
-    return text
-
-
 def _stranger(clock: Clock) -> Signer:
-    key = new_key(Algorithm.ED25519, Tenant("stranger"), clock.now() - _DATED_BACK)
+    key = new_key(Algorithm.ED25519, Tenant("stranger"), clock.now() - DATED_BACK)
     return Signer([key], [Secret(secrets.token_bytes(32))])

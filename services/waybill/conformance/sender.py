@@ -1,29 +1,30 @@
 """Sends signed bodies to the listener under test, and reads its count of effects.
 
-One connection per request, no redirect followed, no proxy of the environment used, an answer read up to a limit. An
-answer that never came whole is a reply with status 0: the judges decide what that means.
+How a body goes over the wire is `posting`. An answer that never came whole is a reply with status 0: the judges decide
+what that means.
 """
 
 import hmac
 import http.client
 import json
 import secrets
-import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from waybill.conformance.core.checks import BURST
 from waybill.conformance.core.evidence import Reply
+from waybill.conformance.posting import Ending, NotPosted, Poster, connect, listener_url, target_of
 from waybill.contracts.envelope import CONTENT_TYPE
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
 from waybill.kernel.clock import Clock
-from waybill.kernel.errors import ConfigError, UnavailableError
+from waybill.kernel.errors import UnavailableError
 
-__all__ = ["Letter", "Sender", "flawed", "forged_signature"]
+__all__ = ["Letter", "Sender", "flawed", "forged_signature", "reply_of", "signed_headers"]
 
 _TIMEOUT_S: Final = 20.0
 _MAX_BYTES: Final = 131_072
@@ -48,25 +49,21 @@ class Sender:
     """
 
     def __init__(self, url: str, effects_url: str | None, signer: Signer, clock: Clock) -> None:
-        self._url = _parts(url)
-        self._effects = _parts(effects_url) if effects_url is not None else None
+        self._url = listener_url(url)
+        self._poster = Poster(self._url, clock)
+        self._effects = listener_url(effects_url) if effects_url is not None else None
         self._signer = signer
         self._clock = clock
 
     def headers(self, letter: Letter, *, shift_s: int = 0) -> dict[str, str]:
         """Return what the fabric would send beside this body, now or on a clock that is wrong by `shift_s`."""
-        stamp = int(self._clock.now().timestamp()) + shift_s
-        return {
-            "content-type": CONTENT_TYPE,
-            ID_HEADER: letter.webhook_id,
-            TIMESTAMP_HEADER: str(stamp),
-            SIGNATURE_HEADER: self._signer.sign(letter.webhook_id, stamp, letter.body),
-        }
+        return signed_headers(letter, self._signer, int(self._clock.now().timestamp()) + shift_s)
 
     def send(self, letter: Letter, headers: Mapping[str, str] | None = None, *, at: str | None = None) -> Reply:
         """Send one attempt and return what came back."""
         sent = dict(headers if headers is not None else self.headers(letter))
-        return _post(_parts(at) if at is not None else self._url, letter, sent)
+        poster = Poster(listener_url(at), self._clock) if at is not None else self._poster
+        return reply_of(poster.post(tuple(sent.items()), letter.body), letter.webhook_id)
 
     def send_all(self, letters: Sequence[Letter]) -> tuple[Reply, ...]:
         """Send many at one moment; the answers come in the order of the letters."""
@@ -99,6 +96,29 @@ class Sender:
         return True
 
 
+def signed_headers(letter: Letter, signer: Signer, stamp: int) -> dict[str, str]:
+    """Return what the fabric sends beside a body, at a Unix second."""
+    return {
+        "content-type": CONTENT_TYPE,
+        ID_HEADER: letter.webhook_id,
+        TIMESTAMP_HEADER: str(stamp),
+        SIGNATURE_HEADER: signer.sign(letter.webhook_id, stamp, letter.body),
+    }
+
+
+def reply_of(ending: Ending, delivery_id: str) -> Reply:
+    """Return what the judges read; an answer that never came whole has status 0."""
+    if isinstance(ending, NotPosted):
+        return Reply(status=0, delivery_id=delivery_id)
+    return Reply(
+        status=ending.status,
+        body=ending.body,
+        content_type=(ending.header("content-type") or "").partition(";")[0].strip().lower(),
+        is_marked=(ending.header("waybill-repeat") or "").lower() == "true",
+        delivery_id=delivery_id,
+    )
+
+
 def flawed(text: bytes) -> bytes:
     """Return a body with one byte changed that is still JSON."""
     at = text.rindex(b'"subject":"') + len(b'"subject":"')
@@ -111,48 +131,8 @@ def forged_signature(headers: Mapping[str, str]) -> str:
     return f"v1a,{b64encode(secrets.token_bytes(64)).decode()} v1,{b64encode(mac).decode()}"
 
 
-def _parts(url: str) -> SplitResult:
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ConfigError(f"{url!r}: expected http://host:port/path or https://…")
-    return parts
-
-
-def _connect(url: SplitResult) -> http.client.HTTPConnection:
-    assert url.hostname is not None
-    if url.scheme == "https":
-        context = ssl.create_default_context()
-        return http.client.HTTPSConnection(url.hostname, url.port, timeout=_TIMEOUT_S, context=context)
-    return http.client.HTTPConnection(url.hostname, url.port, timeout=_TIMEOUT_S)
-
-
-def _target(url: SplitResult) -> str:
-    return (url.path or "/") + (f"?{url.query}" if url.query else "")
-
-
 def _get(url: SplitResult) -> tuple[int, bytes]:
-    connection = _connect(url)
-    try:
-        connection.request("GET", _target(url), headers={"accept": "application/json"})
+    with closing(connect(url, _TIMEOUT_S)) as connection:
+        connection.request("GET", target_of(url), headers={"accept": "application/json"})
         answer = connection.getresponse()
         return answer.status, answer.read(_MAX_BYTES)
-    finally:
-        connection.close()
-
-
-def _post(url: SplitResult, letter: Letter, headers: dict[str, str]) -> Reply:
-    connection = _connect(url)
-    try:
-        connection.request("POST", _target(url), body=letter.body, headers=headers)
-        answer = connection.getresponse()
-        return Reply(
-            status=answer.status,
-            body=answer.read(_MAX_BYTES),
-            content_type=(answer.getheader("content-type") or "").partition(";")[0].strip().lower(),
-            is_marked=(answer.getheader("waybill-repeat") or "").lower() == "true",
-            delivery_id=letter.webhook_id,
-        )
-    except (OSError, http.client.HTTPException):
-        return Reply(status=0, delivery_id=letter.webhook_id)
-    finally:
-        connection.close()

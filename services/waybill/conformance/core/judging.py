@@ -197,12 +197,13 @@ def receipt_complete(step: Step) -> Judge:
         taken = [reply for reply in seen.replies if reply.accepted]
         if not taken:
             return _untested(f"the answer was {seen.reply.shown}")
-        return next((bad for reply in taken if (bad := _receipt_fault(reply)) is not None), _PASSED)
+        return next((bad for reply in taken if (bad := receipt_fault(reply)) is not None), _PASSED)
 
     return _of(step, judge)
 
 
-def _receipt_fault(reply: Reply) -> Finding | None:
+def receipt_fault(reply: Reply) -> Finding | None:
+    """Say what a 2xx lacks of being a complete receipt of its delivery; None when it is one."""
     if not reply.body:
         return _failed(f"answered {reply.status} with an empty body: nothing is proven")
     if reply.status != 200:
