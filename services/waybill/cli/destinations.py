@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
+from waybill.cli.destinations_now import WORKER_COLUMNS, Now, worker_lines
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, FlowLimits, TenantConfig
+from waybill.delivery.controls.report_statements import ReportLog
 from waybill.delivery.controls.statements import ControlLog
 from waybill.delivery.core.controls.standing import WHOLE_TENANT, Control, Decider, Standing, changed, in_force
 from waybill.fabric.store import load_applied
@@ -40,19 +42,23 @@ def show_command(
     destination: Annotated[str | None, typer.Argument(help="Only this destination, with its controls.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show which destinations are attempted and how fast at most, who decided that, when and why.
+    """Show which destinations are attempted and how fast at most, who decided that, when and why, and how each stands.
 
-    What a worker alone knows (429, a dead destination) is in its metric waybill_delivery_destination_held_back.
+    How it stands is what the running workers said last: circuit, 429, beginning again slowly, each since when; a
+    worker that went silent is told as that. What waits are deliveries that are open rows and will be attempted.
     """
-    with _database() as (config, log):
-        decided = log.in_force()
-        rows = [row for place in _places(config, tenant, destination) for row in [_row(place, decided)]]
+    with _database() as (config, log, reports):
+        decided, now = log.in_force(), Now(reports)
+        rows = [_row(place, decided) for place in _places(config, tenant, destination)]
+        rows = [{**row, **now.of((row["tenant"], row["destination"]))} if row["destination"] else row for row in rows]
         history = log.history(tenant, destination, _HISTORY) if tenant and destination else []
     if as_json:
         print_json({"destinations": rows, "history": [_told(control) for control in history]})
         return
-    columns = ("tenant", "destination", "standing", "rate", "in_flight", "owner", "decided_at", "decided_by", "reason")
+    decisions = ("owner", "decided_at", "decided_by", "reason")
+    columns = ("tenant", "destination", "standing", "rate", "in_flight", "waiting", "oldest_due", *decisions)
     print_table("destinations", columns, rows)
+    print_table("in the workers", WORKER_COLUMNS, worker_lines([row for row in rows if row["destination"]]))
     if history:
         told = ("decided_at", "decided_by", "standing", "rate", "in_flight", "reason")
         print_table("controls, newest first", told, [_told(control) for control in history])
@@ -134,7 +140,7 @@ def _decide(
     if not reason.strip():
         raise ConfigError("--reason: expected why, for whoever reads it later")
     who = Decider(at=SystemClock().now(), by=by or _user(), reason=reason.strip())
-    with _database() as (config, log):
+    with _database() as (config, log, _):
         (owner,) = _places(config, place[0], place[1]) if place[1] != WHOLE_TENANT else [_tenant(config, place[0])]
         added = log.decide(*place, lambda before: change(before, who))
         row = _row(owner, log.in_force())
@@ -150,11 +156,11 @@ def _decide(
 
 
 @contextmanager
-def _database() -> Iterator[tuple[FabricConfig, ControlLog]]:
+def _database() -> Iterator[tuple[FabricConfig, ControlLog, ReportLog]]:
     dsn = Addresses.load().need("control_dsn")
     with closing(connect(dsn, application_name="waybill-cli", autocommit=True)) as connection:
         try:
-            yield load_applied(connection), ControlLog(connection)
+            yield load_applied(connection), ControlLog(connection), ReportLog(connection)
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
             raise ConfigError("the control database is older than this waybill: run `waybill migrate`") from error
 

@@ -13,6 +13,7 @@ from waybill.contracts.codec import DEAD_LETTER, DECISION, OUTCOME, TASK_STATE, 
 from waybill.contracts.decision import read_decision
 from waybill.contracts.fabric import DestinationConfig
 from waybill.crypto.signing import Signer, load_signer
+from waybill.delivery.controls.report_statements import ReportStore
 from waybill.delivery.controls.statements import ControlStore
 from waybill.delivery.core.records import SchemaIds
 from waybill.delivery.decisions.feed import Decoder
@@ -128,6 +129,7 @@ def make_worker(
         clock=clock,
         failpoints=from_environment(environ),
         controls=ControlStore(store.run),
+        reports=ReportStore(store.run),
         clients=clients or Clients(),
     )
     return Worker(settings, parts)

@@ -16,6 +16,7 @@ from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettle
 from waybill.delivery import metrics
 from waybill.delivery.committer import Committer, Pace
 from waybill.delivery.controls.follow import ControlSource, NoControls
+from waybill.delivery.controls.reporting import NoReports, Reporter, ReportSink
 from waybill.delivery.controls.rescue import Rescue
 from waybill.delivery.controls.traffic import MAX_IN_FLIGHT, Traffic
 from waybill.delivery.controls.watch import StuckWatch
@@ -83,6 +84,7 @@ class WorkerParts:
     failpoints: Failpoints = field(default_factory=Failpoints)
     clients: Clients = field(default_factory=Clients)
     controls: ControlSource = field(default_factory=NoControls)
+    reports: ReportSink = field(default_factory=NoReports)
 
 
 class Worker:
@@ -97,6 +99,7 @@ class Worker:
         self.tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
         self._traffic = Traffic(parts.controls, parts.clock, settings.slot, settings.max_in_flight)
         self._watch, self._rescue = StuckWatch(parts.clock), Rescue(parts.clock)
+        self._reporter = Reporter(parts.reports, parts.clock, settings.slot)
         self._restart_at: dict[Key, float] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._seen_version, self._wanted_groups = -1, 0
@@ -145,6 +148,7 @@ class Worker:
                     self._watch.look(self.groups, self._committer)
                     self._rescue.look(self.groups)
                     self._traffic.follow(self.groups, self._parts.config.current())
+                    self._reporter.look(self.groups)
                     self._meter.measure(self.groups, self.intakes, self._committer, self._watch.stuck, self._rescue.old)
                 self._tick()
                 ticks += 1
@@ -153,6 +157,7 @@ class Worker:
             if self._broken is None:
                 await self._drain()
                 await self._traffic.stop()
+                await self._reporter.leave()
             await self._feed.close()
             await self._committer.close()
             await self._parts.store.close()
@@ -161,9 +166,8 @@ class Worker:
         self._log.info("worker.stopped")
 
     def _make_producer(self) -> TransactionalProducer:
-        return self._parts.clients.producer(
-            self._settings.bootstrap, f"waybill.{self._settings.slot}", at_step=self._parts.failpoints
-        )
+        settings, parts = self._settings, self._parts
+        return parts.clients.producer(settings.bootstrap, f"waybill.{settings.slot}", at_step=parts.failpoints)
 
     def _break(self, error: BaseException) -> None:
         if self._broken is None:
@@ -179,8 +183,7 @@ class Worker:
         await asyncio.gather(
             *(group.stop() for group in self.groups.values()), *(intake.stop() for intake in self.intakes.values())
         )
-        if self._leaving:
-            await asyncio.gather(*self._leaving, return_exceptions=True)
+        await asyncio.gather(*self._leaving, return_exceptions=True)
 
     # Configuration
 
@@ -275,10 +278,9 @@ class Worker:
                 continue
             if self._restart_at.get(key, 0.0) > self._parts.clock.monotonic():
                 continue
-            settings = _intake_settings(tenant.name, self._settings, self._parts)
-            intake = Intake(settings, self._committer, self._parts.config.current, self._parts.clock)
-            self.intakes[tenant.name] = intake
-            intake.start()
+            settings, parts = _intake_settings(tenant.name, self._settings, self._parts), self._parts
+            self.intakes[tenant.name] = Intake(settings, self._committer, parts.config.current, parts.clock)
+            self.intakes[tenant.name].start()
 
     # Time
 

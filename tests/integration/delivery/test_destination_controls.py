@@ -13,7 +13,10 @@ from typer.testing import CliRunner, Result
 from waybill.cli.destinations import app
 from waybill.cli.migrate import migrate_all
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, FlowLimits, TenantConfig
+from waybill.delivery.controls.report_statements import ReportStore
 from waybill.delivery.controls.statements import ControlLog, ControlStore
+from waybill.delivery.core.controls.circuit import CircuitState
+from waybill.delivery.core.controls.reports import Report
 from waybill.delivery.core.controls.standing import Control, Standing
 from waybill.delivery.store import TaskStore
 from waybill.fabric import Applied, FabricStore, plan
@@ -55,11 +58,17 @@ def applied(fresh_database: FreshDatabase, monkeypatch: pytest.MonkeyPatch) -> F
 
 
 @pytest.fixture
-async def worker(applied: FreshDatabase) -> AsyncIterator[ControlStore]:
+async def store(applied: FreshDatabase) -> AsyncIterator[TaskStore]:
+    """What a worker's role may do."""
     store = TaskStore(applied.dsn("waybill_worker"))
     await store.open()
-    yield ControlStore(store.run)
+    yield store
     await store.close()
+
+
+@pytest.fixture
+def worker(store: TaskStore) -> ControlStore:
+    return ControlStore(store.run)
 
 
 def waybill(*words: str) -> dict[str, Any]:
@@ -149,3 +158,60 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(applied: FreshDataba
 def test_controls_are_never_changed(applied: FreshDatabase, statement: str) -> None:
     with psycopg.connect(applied.dsn(), autocommit=True) as connection, pytest.raises(psycopg.errors.RestrictViolation):
         connection.execute(statement)
+
+
+OPEN = Report(
+    tenant="acme",
+    destination="crm",
+    held_back="dead",
+    held_back_since=NOW,
+    circuit=CircuitState.OPEN,
+    circuit_since=NOW,
+    next_probe=NOW,
+)
+
+
+def shown(destination: str = "crm") -> dict[str, Any]:
+    (row,) = waybill("show", "acme", destination)["destinations"]
+    found: dict[str, Any] = row
+    return found
+
+
+async def test_what_workers_say_is_shown_until_they_say_something_else_leave_or_go_silent(
+    store: TaskStore, applied: FreshDatabase
+) -> None:
+    reports = ReportStore(store.run)
+    with psycopg.connect(applied.dsn(), autocommit=True) as connection:
+        for partition, owner in enumerate(("w0", "w0", "w1")):
+            connection.execute(
+                "INSERT INTO delivery.partition_owner VALUES (%s, %s, %s, gen_random_uuid(), %s, now())",
+                ("acme", "crm", partition, owner),
+            )
+        assert [(worker["worker"], worker["silent"]) for worker in shown()["workers"]] == [("w0", True), ("w1", True)]
+
+        await reports.write("w0", ())
+        await reports.write("w1", (OPEN,))
+        row = shown()
+        circuits = {worker["worker"]: (worker["partitions"], worker["circuit"]["state"]) for worker in row["workers"]}
+        assert circuits == {"w0": (2, "closed"), "w1": (1, "open")}
+        assert (row["standing"], row["waiting"], row["oldest_due"]) == ("running", 0, None)
+        assert shown("erp")["workers"] == []
+
+        await reports.write("w1", ())
+        assert {worker["circuit"]["state"] for worker in shown()["workers"]} == {"closed"}
+        await reports.remove("w0")
+        connection.execute("UPDATE delivery.worker_report SET reported_at = now() - interval '1 minute'")
+        told = [(worker["worker"], worker["silent"], worker["circuit"]) for worker in shown()["workers"]]
+        assert told == [("w0", True, None), ("w1", True, None)]
+
+        connection.execute("UPDATE delivery.worker_report SET reported_at = now() - interval '11 minutes'")
+        await reports.write("w0", ())
+        left = connection.execute("SELECT worker FROM delivery.worker_report").fetchall()
+        assert left == [("w0",)], "a killed worker's last word is not kept for ever"
+
+
+def test_reports_are_shown_as_a_table(applied: FreshDatabase) -> None:
+    ended = CliRunner().invoke(app, ["show"], catch_exceptions=False, env={"COLUMNS": "200"})
+
+    assert ended.exit_code == 0
+    assert "in the workers" in ended.stdout

@@ -100,6 +100,10 @@ class Valve:
         self.is_shut = False
         #: Why none may start until something changes, probes apart; None while some may.
         self.why: Kept | None = None
+        #: Since when that is so; boot-time seconds, as below.
+        self.why_since = clock.monotonic()
+        #: Since when attempts begin again slowly; None while they do not.
+        self.reopened_at: float | None = None
         #: Told when an answer, or too many of them, ends all attempts until people resume them.
         self.on_stop: Callable[[Standing, str], None] = _nobody
         self.standing, self.is_drained = Standing.RUNNING, False
@@ -115,7 +119,6 @@ class Valve:
         # Attempts that may be in flight, and those that may begin; None is no bound.
         self._most: int | None = None
         self._left: int | None = None
-        self._reopened_at: float | None = None
 
     # What the destination answers
 
@@ -206,11 +209,12 @@ class Valve:
         """Work out anew what may start."""
         mono, why = self._clock.monotonic(), self._why(self._clock.now())
         if why is not self.why:
+            self.why_since = mono
             self._tell(why)
         if why is not None:
-            self._reopened_at = None
+            self.reopened_at = None
         elif self.why is not None:
-            self._reopened_at = mono
+            self.reopened_at = mono
         self.why = why
         is_probing = why is Kept.DEAD and self.circuit.state is CircuitState.HALF_OPEN
         self._most, self._left = self._bounds(mono, is_probing=is_probing)
@@ -232,10 +236,10 @@ class Valve:
     def _bounds(self, mono: float, *, is_probing: bool) -> tuple[int | None, int | None]:
         """Return how many attempts may be in flight and how many may begin."""
         slowly = None
-        if self._reopened_at is not None:
-            slowly = ramp(mono - self._reopened_at, self._destination.target.config.concurrency)
+        if self.reopened_at is not None:
+            slowly = ramp(mono - self.reopened_at, self._destination.target.config.concurrency)
             if slowly is None:
-                self._reopened_at = None
+                self.reopened_at = None
         allowance = self._allowance
         paced = None if allowance.rate_per_s is None else self._bucket.fill(allowance.rate_per_s, mono)
         probes = 1 if is_probing else None

@@ -54,13 +54,14 @@ def is_sick(verdict: Verdict) -> bool:
 class Circuit:
     """The circuit of one destination in one process; told the time and what ended."""
 
-    __slots__ = ("_aggregates", "_failures", "_good", "_rule", "_since", "_until", "_waits", "state")
+    __slots__ = ("_aggregates", "_failures", "_good", "_rule", "_since", "_waits", "opened_at", "probe_at", "state")
 
     def __init__(self, rule: CircuitRule | None = None) -> None:
         self._rule = rule or CircuitRule()
         self.state = CircuitState.CLOSED
         self._waits = 0
-        self._until = 0.0
+        #: While it is not closed: when it opened, and when the next attempt finds out; boot-time seconds.
+        self.opened_at, self.probe_at = 0.0, 0.0
         self._good = 0
         self._begin(float("-inf"), 0)
 
@@ -93,7 +94,7 @@ class Circuit:
             return self.state
         if good > self._good:  # somebody got through, a probe or a straggler
             self.close(mono, good)
-        elif self.state is CircuitState.OPEN and mono >= self._until:
+        elif self.state is CircuitState.OPEN and mono >= self.probe_at:
             self.state = CircuitState.HALF_OPEN
         return self.state
 
@@ -104,8 +105,10 @@ class Circuit:
 
     def _open(self, mono: float, good: int) -> None:
         rule = self._rule
+        if self.state is CircuitState.CLOSED:
+            self.opened_at = mono
         self.state, self._good = CircuitState.OPEN, good
-        self._until = mono + min(rule.first_wait_s * 2.0 ** min(self._waits, 20), rule.longest_wait_s)
+        self.probe_at = mono + min(rule.first_wait_s * 2.0 ** min(self._waits, 20), rule.longest_wait_s)
         self._waits += 1
 
     def _begin(self, mono: float, good: int, aggregates: Iterable[str] = ()) -> None:

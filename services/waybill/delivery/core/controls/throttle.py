@@ -18,6 +18,8 @@ class Throttle:
     """Until when nothing is attempted at a destination, and how often in a row it asked for that."""
 
     until: datetime
+    #: When it was told so; what attempts under way are told later does not begin it anew.
+    since: datetime
     strikes: int
     #: Attempts that had ended well when the last strike came.
     good: int
@@ -38,9 +40,9 @@ class Throttle:
             good: attempts that have ended well so far.
         """
         if before is not None and at < before.until:  # said to an attempt that was under way: the same strike
-            strikes, good, floor = before.strikes, before.good, before.until
+            strikes, good, since, floor = before.strikes, before.good, before.since, before.until
         else:
             strikes = 1 if before is None or good > before.good else before.strikes + 1
-            floor = at
+            since = floor = at
         wait = backoff_s(policy, destination, strikes) if wait_s is None else wait_s
-        return cls(until=max(floor, at + timedelta(seconds=wait)), strikes=strikes, good=good)
+        return cls(until=max(floor, at + timedelta(seconds=wait)), since=since, strikes=strikes, good=good)
