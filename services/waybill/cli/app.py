@@ -34,7 +34,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "emit": ("waybill.cli.emit", "Put one command into an outbox."),
     "worker": ("waybill.cli.worker", "Run the delivery worker."),
     "tasks": ("waybill.cli.tasks", "Open tasks after the control database was set back."),
-    "listen": ("waybill.cli.listen", "Run a listener alone."),
+    "listen": ("waybill.cli.listen", "Run a listener alone, or capture what comes in for one."),
     "policy": ("waybill.cli.policy", "Look a listener's policy file over."),
     "receipt": ("waybill.cli.receipt", "Verify a signed receipt, offline."),
     "send-test": ("waybill.cli.send_test", "Send one signed sample to a listener and say what its answer means."),

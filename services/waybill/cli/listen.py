@@ -1,44 +1,128 @@
-"""`waybill listen module:listener`: run a listener alone."""
+"""`waybill listen`: run a listener alone, or stand before one under development and show what comes in."""
 
 import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from waybill.capture import Capture, CaptureSettings, Checker
+from waybill.capture.forwarding import Forwarder
 from waybill.cli.output import JsonFlag, console
+from waybill.cli.references import read_reference
+from waybill.conformance.keys import read_shared_secret
+from waybill.conformance.posting import Poster, listener_url
+from waybill.contracts.fabric import Level
+from waybill.crypto.keys import jwks_path
+from waybill.crypto.signing import load_signer, parse_hmac_secrets
+from waybill.infra.addresses import Addresses
+from waybill.infra.clock import SystemClock
 from waybill.kernel.errors import ConfigError
+from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
+from waybill.listener.core.verification import Binding
+from waybill.listener.key_source import JwksFile, JwksUrl
 from waybill.listener.server import serve
 
 __all__ = ["app"]
 
-app = typer.Typer(add_completion=False, help="Run a listener alone: `waybill listen module:listener`.")
+app = typer.Typer(add_completion=False, help="Run a listener alone, or capture what comes in for one.")
 
-TargetArgument = Annotated[str, typer.Argument(help="module:attribute of a Listener, or of an ASGI application.")]
+_MAX_ANSWER: Final = 1_048_576
+
+TargetArgument = Annotated[
+    str | None, typer.Argument(help="module:attribute of a Listener, or of an ASGI application; or --forward-to.")
+]
+ForwardOption = Annotated[
+    str | None, typer.Option("--forward-to", help="Check, keep and show deliveries, and pass them on to this URL.")
+]
+TenantOption = Annotated[str, typer.Option("--tenant", help="With --forward-to: whose deliveries are believed.")]
+DestinationOption = Annotated[str, typer.Option("--destination", help="With --forward-to: the name they are for.")]
+LevelOption = Annotated[Level, typer.Option("--level", help="With --forward-to: what answers are held to.")]
+KeysDirOption = Annotated[
+    Path | None,
+    typer.Option("--keys-dir", help="Folder of keys; else WAYBILL_KEYS_DIR, else the local stack's. Signs replays."),
+]
+KeysOption = Annotated[
+    str | None, typer.Option("--keys", help="In place of the folder: the tenant's public keys, a JWKS file or URL.")
+]
+SecretOption = Annotated[
+    str | None, typer.Option("--secret", help="Where the shared secret is: env:NAME or file:PATH.")
+]
+KeepOption = Annotated[int, typer.Option("--keep", min=1, max=500, help="How many deliveries are kept, in memory.")]
+ShowFlag = Annotated[bool, typer.Option("--show-data", help="Show data, answers and all headers, not only identities.")]
 HostOption = Annotated[str, typer.Option("--host", help="Address to bind.")]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port; 0 takes a free one.")]
 
 
 @app.command()
-def listen(
-    target: TargetArgument, host: HostOption = "127.0.0.1", port: PortOption = 8000, as_json: JsonFlag = False
+def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
+    target: TargetArgument = None,
+    forward_to: ForwardOption = None,
+    tenant: TenantOption = "conformance",
+    destination: DestinationOption = "listener",
+    level: LevelOption = Level.L1,
+    keys_dir: KeysDirOption = None,
+    keys: KeysOption = None,
+    secret: SecretOption = None,
+    keep: KeepOption = 50,
+    show_data: ShowFlag = False,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    as_json: JsonFlag = False,
 ) -> None:
     """Serve a listener until SIGTERM or Ctrl-C; requests under way are finished first.
 
-    With --json the address is one JSON line on stdout, printed when requests are taken.
+    With --forward-to it serves none of its own: each delivery is checked with the tenant's keys, kept, passed on byte
+    for byte, and shown on the page at /. With --json the address is one JSON line on stdout, printed when requests are
+    taken.
     """
-    found = _load(target)
+    if (target is None) == (forward_to is None):
+        raise ConfigError("name a listener as module:attribute, or where deliveries go on to with --forward-to")
+    if target is not None:
+        found, what = _load(target), f"{target} listens"
+    else:
+        place = (host, port, str(forward_to))
+        checker = _checker((tenant, destination), keys_dir, keys, secret)
+        found, what = _capture(place, checker, level, keep=keep, show_data=show_data), f"capturing for {forward_to}"
 
     def told(url: str) -> None:
         if as_json:
-            sys.stdout.write(json.dumps({"url": url, "target": target}) + "\n")
+            sys.stdout.write(json.dumps({"url": url, "target": target or forward_to}) + "\n")
             sys.stdout.flush()
         else:
-            console.print(f"{target} listens on {url} (health: {url}/healthz)", markup=False, highlight=False)
+            console.print(f"{what} on {url} (health: {url}/healthz)", markup=False, highlight=False, soft_wrap=True)
 
     serve(found, host=host, port=port, on_start=told)
+
+
+def _capture(place: tuple[str, int, str], checker: Checker, level: Level, *, keep: int, show_data: bool) -> Capture:
+    host, port, forward_to = place
+    url = listener_url(forward_to)
+    if port and url.port == port and url.hostname in {host, "127.0.0.1", "localhost", "::1"}:
+        raise ConfigError(f"--forward-to {forward_to} is this server itself: give one of them another port")
+    settings = CaptureSettings(target=forward_to, keep=keep, with_data=show_data, host=host)
+    forwarder = Forwarder(Poster(url, SystemClock(), max_bytes=_MAX_ANSWER), level)
+    return Capture(settings, checker, forwarder, SystemClock())
+
+
+def _checker(names: tuple[str, str], keys_dir: Path | None, keys: str | None, secret: str | None) -> Checker:
+    for name in names:
+        if not NAME_PATTERN.match(name):
+            raise ConfigError(f"{name!r}: lower case letters, digits and -, at most 30, a letter first")
+    tenant, clock = Tenant(names[0]), SystemClock()
+    shared = read_reference(secret, "--secret") if secret is not None else None
+    signer = None
+    if keys is None:
+        folder = keys_dir or Path(Addresses.load().need("keys_dir"))
+        shared = shared if shared is not None else read_shared_secret(folder, tenant)
+        signer = load_signer(folder, tenant, shared)
+        keys = str(jwks_path(folder, tenant))
+    secrets = parse_hmac_secrets(shared)
+    source = JwksUrl(keys, clock, secrets) if keys.startswith(("http://", "https://")) else JwksFile(keys, secrets)
+    binding = Binding(tenant=tenant, destination=DestinationName(names[1]))
+    return Checker(binding=binding, keys=source, signer=signer, clock=clock)
 
 
 def _load(target: str) -> Any:
