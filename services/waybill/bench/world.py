@@ -31,6 +31,7 @@ from waybill.contracts.fabric import (
 )
 from waybill.contracts.names import commands_topic, delivery_group, intake_group, topic_prefix
 from waybill.crypto.keys import Algorithm, new_key, signing_path, write_keys
+from waybill.devstack.ground import drop_database
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
 from waybill.infra.connect_api import ConnectApi
@@ -167,7 +168,7 @@ def make_world(
 def _make_database(world: World, undo: ExitStack) -> None:
     with closing(connect(world.stack.dsn("postgres"), autocommit=True)) as server:
         server.execute(f"CREATE DATABASE {world.database}".encode())
-    undo.callback(_drop_database, world)
+    undo.callback(drop_database, world.stack.dsn("postgres"), world.database)
     with closing(connect(world.admin_dsn)) as owner:
         install(owner)
         migrate(owner, schema="delivery", package="waybill.delivery.migrations")
@@ -178,15 +179,6 @@ def _make_database(world: World, undo: ExitStack) -> None:
             config = world.tenant_config(tenant, "http://127.0.0.1:1/")
             sync(owner, "waybill", OutboxSettings.of(config, config.outboxes[0], 1))
         owner.commit()
-
-
-def _drop_database(world: World) -> None:
-    with closing(connect(world.stack.dsn("postgres"), autocommit=True)) as server:
-        server.execute(
-            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s AND NOT active",
-            (world.database,),
-        )
-        server.execute(f"DROP DATABASE {world.database} WITH (FORCE)".encode())
 
 
 def _make_tenant(world: World, tenant: Tenant, admin: KafkaAdmin, undo: ExitStack) -> None:

@@ -12,13 +12,17 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
+import psycopg
+from psycopg import sql
+
 from waybill.devstack.launcher import status, variables
 from waybill.devstack.stack import Stack
 from waybill.infra.addresses import environment
 from waybill.infra.postgres import connect
 from waybill.kernel.errors import FabricError, UnavailableError
+from waybill.testing.waiting import eventually
 
-__all__ = ["WAYBILL", "environ_of", "is_up", "make_database", "run_to_end", "tail"]
+__all__ = ["WAYBILL", "drop_database", "environ_of", "is_up", "make_database", "run_to_end", "tail"]
 
 #: `waybill`, by the interpreter that runs this; works from a checkout, a wheel and a zip alike.
 WAYBILL: Final = (sys.executable, "-c", "from waybill.cli import main; main()")
@@ -49,6 +53,35 @@ def make_database(stack: Stack, name: str) -> None:
     with closing(connect(stack.dsn("postgres"), application_name="waybill-ground", autocommit=True)) as connection:
         if connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             connection.execute(f"CREATE DATABASE {name}".encode())
+
+
+def drop_database(dsn: str, name: str, within_s: float = 60) -> None:
+    """Drop a database with its replication slots and end the sessions on both; one that is not there is dropped.
+
+    A connector that was just deleted may hold its slot for seconds longer and even open it anew, which no `FORCE`
+    ends: so each try ends the reader, drops the slots and then the database, until all three went well.
+
+    Args:
+        dsn: a superuser's, of another database of the same server.
+        name: of the database.
+        within_s: seconds after which it is given up.
+    """
+    eventually(lambda: _is_dropped(dsn, name), within_s, f"database {name} dropped")
+
+
+def _is_dropped(dsn: str, name: str) -> bool:
+    try:
+        with closing(connect(dsn, application_name="waybill-ground", autocommit=True)) as connection:
+            readers = connection.execute(
+                "SELECT slot_name, pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = %s",
+                (name,),
+            )
+            for slot, _ in readers.fetchall():
+                connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+    except (psycopg.errors.ObjectInUse, psycopg.errors.UndefinedObject):
+        return False
+    return True
 
 
 def run_to_end(title: str, words: Sequence[str], environ: Mapping[str, str], timeout_s: float) -> str:
