@@ -125,11 +125,13 @@ class Groups:
         self._trace("groups", f"{name} joins {group}")
         self._rebalance(found)
 
-    def leave(self, group: str, member: str) -> None:
-        """Be no member any more."""
+    def leave(self, group: str, client: Client) -> None:
+        """Be no member any more, also one that has not learned yet that it is."""
         found = self._groups[group]
-        if found.members.pop(member, None) is not None:
-            self._trace("groups", f"{member} leaves {group}")
+        left = [member.name for member in found.members.values() if member.client is client]
+        for name in left:
+            del found.members[name]
+            self._trace("groups", f"{name} leaves {group}")
             self._rebalance(found)
 
     def gave_back(self, group: str, member: str, partitions: Sequence[int]) -> None:

@@ -157,7 +157,7 @@ class SimReader:
             self._listener.revoked(tuple(self._assigned))
             await self._driven()
             self._assigned.clear()
-        self._soon(self._broker.groups.leave, self._group, self._membership.member)
+        self._soon(self._broker.groups.leave, self._group, self)
 
     # Private
 
