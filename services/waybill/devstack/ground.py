@@ -7,6 +7,7 @@ everybody gets. Everything here is idempotent or leaves nothing behind.
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -18,15 +19,16 @@ from psycopg import sql
 from waybill.devstack.launcher import status, variables
 from waybill.devstack.stack import Stack
 from waybill.infra.addresses import environment
+from waybill.infra.clock import SystemClock
 from waybill.infra.postgres import connect
 from waybill.kernel.errors import FabricError, UnavailableError
-from waybill.testing.waiting import eventually
 
 __all__ = ["WAYBILL", "drop_database", "environ_of", "is_up", "make_database", "run_to_end", "tail"]
 
 #: `waybill`, by the interpreter that runs this; works from a checkout, a wheel and a zip alike.
 WAYBILL: Final = (sys.executable, "-c", "from waybill.cli import main; main()")
 TAIL_LINES: Final = 12
+AGAIN_S: Final = 0.25
 
 
 def is_up(name: str) -> bool:
@@ -65,8 +67,16 @@ def drop_database(dsn: str, name: str, within_s: float = 60) -> None:
         dsn: a superuser's, of another database of the same server.
         name: of the database.
         within_s: seconds after which it is given up.
+
+    Raises:
+        UnavailableError: somebody still holds it then.
     """
-    eventually(lambda: _is_dropped(dsn, name), within_s, f"database {name} dropped")
+    clock, pause = SystemClock(), threading.Event()
+    end = clock.monotonic() + within_s
+    while not _is_dropped(dsn, name):
+        if clock.monotonic() >= end:
+            raise UnavailableError(f"database {name} cannot be dropped: a connector still reads it")
+        pause.wait(AGAIN_S)
 
 
 def _is_dropped(dsn: str, name: str) -> bool:
