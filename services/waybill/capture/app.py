@@ -1,7 +1,7 @@
 """The capture server as an ASGI application: deliveries in, the page and its JSON out.
 
 `POST` to any path but `/_waybill/…` is a delivery and goes on. `GET /` is the page, `GET /_waybill/deliveries` the same
-as JSON, `POST /_waybill/deliveries/N/replay` sends one again. One event loop; waiting for the listener behind happens
+as JSON, `GET /.well-known/waybill/keys` the public keys of its tenant, `POST /_waybill/deliveries/N/replay` sends one again. One event loop; waiting for the listener behind happens
 in threads, bounded by the deliveries taken at one time.
 """
 
@@ -22,6 +22,7 @@ from waybill.capture.shelf import Shelf
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import CONTENT_TYPE as PROBLEM_TYPE
 from waybill.contracts.problem import Problem, render_problem
+from waybill.infra.public_keys import PublicKeys
 from waybill.kernel.clock import Clock
 from waybill.listener.asgi import BodyTooLarge, Receive, Scope, Send, read_body
 from waybill.listener.asgi import Headers as OneValue
@@ -59,8 +60,16 @@ class _Reply:
 class Capture:
     """Takes deliveries of one tenant for one destination, shows them and passes them on."""
 
-    def __init__(self, settings: CaptureSettings, checker: Checker, forwarder: Forwarder, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: CaptureSettings,
+        checker: Checker,
+        forwarder: Forwarder,
+        clock: Clock,
+        public: PublicKeys | None = None,
+    ) -> None:
         self._settings, self._checker, self._forwarder, self._clock = settings, checker, forwarder, clock
+        self._public = public
         self._shelf = Shelf(settings.keep)
         self._in_flight = 0
         #: Whoever replays must have read the page: a foreign site can post a form, and cannot read this.
@@ -85,6 +94,10 @@ class Capture:
             return _json(200, {"status": "ok"})
         if method == "POST" and not path.startswith(_OURS):
             return await self._take(scope, receive)
+        if method in {"GET", "HEAD"} and self._public is not None:
+            found = self._public.answer(path, OneValue(scope["headers"]).get("if-none-match"))
+            if found is not None:
+                return _Reply(status=found.status, headers=found.headers, body=found.body)
         if not self._is_ours(OneValue(scope["headers"]).get("host")):
             return _json(421, {"error": "pages are answered under the name of this machine only"})
         return await self._own(scope, receive)
@@ -173,6 +186,7 @@ async def _answer(send: Send, reply: _Reply) -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in reply.headers]
     if all(name != b"cache-control" for name, _ in headers):
         headers.append((b"cache-control", b"no-store"))
-    headers.append((b"content-length", str(len(reply.body)).encode()))
+    if reply.status != 304:
+        headers.append((b"content-length", str(len(reply.body)).encode()))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})

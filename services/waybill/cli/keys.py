@@ -40,6 +40,10 @@ OverlapOption = Annotated[
         help="How long the keys before the new one go on signing; 0 revokes them, and refuses what is on its way.",
     ),
 ]
+StartsOption = Annotated[
+    float,
+    typer.Option("--starts-in-hours", min=0, help="Give the new key out now, and sign with it only from then on."),
+]
 AlgorithmOption = Annotated[str, typer.Option("--algorithm", help="aes-256-gcm or chacha20-poly1305.")]
 
 
@@ -100,12 +104,13 @@ def rotate(
     tenant: TenantOption,
     keys_dir: KeysDirOption = None,
     overlap_hours: OverlapOption = DEFAULT_OVERLAP.total_seconds() / 3600,
+    starts_in_hours: StartsOption = 0.0,
     as_json: JsonFlag = False,
 ) -> None:
-    """Add a signing key that is valid now; the ones before it end after the overlap."""
+    """Add a signing key that is valid now, or from a named time on; the ones before it end the overlap after that."""
     folder, name = _place(tenant, keys_dir)
-    overlap = timedelta(hours=overlap_hours)
-    _act(lambda: rotate_signing(folder, name, SystemClock().now(), overlap), f"added a signing key for {name}")
+    overlap, later = timedelta(hours=overlap_hours), timedelta(hours=starts_in_hours)
+    _act(lambda: rotate_signing(folder, name, SystemClock().now(), overlap, later), f"added a signing key for {name}")
     _show(name, read_keys(signing_path(folder, name)), _signing_files(folder, name), True, as_json)
 
 

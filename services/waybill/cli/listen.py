@@ -19,6 +19,7 @@ from waybill.crypto.keys import jwks_path
 from waybill.crypto.signing import load_signer, parse_hmac_secrets
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
+from waybill.infra.public_keys import PublicKeys
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
 from waybill.listener.core.verification import Binding
@@ -85,7 +86,9 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     else:
         place = (host, port, str(forward_to))
         checker = _checker((tenant, destination), keys_dir, keys, secret)
-        found, what = _capture(place, checker, level, keep=keep, show_data=show_data), f"capturing for {forward_to}"
+        public = PublicKeys(keys_dir or _stack_keys(), SystemClock(), tenant) if keys is None else None
+        settings = CaptureSettings(target=str(forward_to), keep=keep, with_data=show_data, host=host)
+        found, what = _capture(place, settings, checker, level, public), f"capturing for {forward_to}"
 
     def told(url: str) -> None:
         if as_json:
@@ -97,14 +100,23 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     serve(found, host=host, port=port, on_start=told)
 
 
-def _capture(place: tuple[str, int, str], checker: Checker, level: Level, *, keep: int, show_data: bool) -> Capture:
+def _capture(
+    place: tuple[str, int, str],
+    settings: CaptureSettings,
+    checker: Checker,
+    level: Level,
+    public: PublicKeys | None,
+) -> Capture:
     host, port, forward_to = place
     url = listener_url(forward_to)
     if port and url.port == port and url.hostname in {host, "127.0.0.1", "localhost", "::1"}:
         raise ConfigError(f"--forward-to {forward_to} is this server itself: give one of them another port")
-    settings = CaptureSettings(target=forward_to, keep=keep, with_data=show_data, host=host)
     forwarder = Forwarder(Poster(url, SystemClock(), max_bytes=_MAX_ANSWER), level)
-    return Capture(settings, checker, forwarder, SystemClock())
+    return Capture(settings, checker, forwarder, SystemClock(), public)
+
+
+def _stack_keys() -> Path:
+    return Path(Addresses.load().need("keys_dir"))
 
 
 def _checker(names: tuple[str, str], keys_dir: Path | None, keys: str | None, secret: str | None) -> Checker:
@@ -115,7 +127,7 @@ def _checker(names: tuple[str, str], keys_dir: Path | None, keys: str | None, se
     shared = read_reference(secret, "--secret") if secret is not None else None
     signer = None
     if keys is None:
-        folder = keys_dir or Path(Addresses.load().need("keys_dir"))
+        folder = keys_dir or _stack_keys()
         shared = shared if shared is not None else read_shared_secret(folder, tenant)
         signer = load_signer(folder, tenant, shared)
         keys = str(jwks_path(folder, tenant))

@@ -26,7 +26,8 @@ def run_worker(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant; all without it.")] = None,
     destination: Annotated[str | None, typer.Option(help="Only the destination of this name.")] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(help="Serve /metrics, /healthz and /readyz here; 0 takes a free port.")
+        int | None,
+        typer.Option(help="Serve /metrics, /healthz, /readyz and the public keys here; 0 takes a free port."),
     ] = None,
     slot: Annotated[
         str | None, typer.Option(help="Name of this process among all workers, stable over restarts.")

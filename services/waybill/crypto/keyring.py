@@ -1,7 +1,7 @@
 """Making, rotating and listing a tenant's keys: the acts behind `waybill keys`.
 
-`ensure_…` is idempotent: what is there stays. `rotate_…` adds a key that is valid at once and lets the ones before it
-end after the overlap. Signing with both meanwhile is what makes a rotation invisible: workers follow their file within
+`ensure_…` is idempotent: what is there stays. `rotate_…` adds a key, valid at once unless a later start is named, and
+lets the ones before it end after the overlap. Signing with both meanwhile is what makes a rotation invisible: workers follow their file within
 seconds, listeners must see the new public file before the overlap ends. One act at a time per tenant, by a lock file;
 the public file is written again with every act, so a lost one comes back.
 """
@@ -50,17 +50,24 @@ def ensure_signing(keys_dir: Path | str, tenant: Tenant, now: datetime) -> bool:
 
 
 def rotate_signing(
-    keys_dir: Path | str, tenant: Tenant, now: datetime, overlap: timedelta = DEFAULT_OVERLAP
+    keys_dir: Path | str,
+    tenant: Tenant,
+    now: datetime,
+    overlap: timedelta = DEFAULT_OVERLAP,
+    starts_in: timedelta = timedelta(0),
 ) -> KeyRecord:
-    """Add a signing key that is valid now and let the others end after the overlap; return it.
+    """Add a signing key that is valid now, or later, and let the others end the overlap after that; return it.
+
+    One that starts later is given out as the next key at once, so that listeners know it before it signs.
 
     Raises:
         ConfigError: there is no usable file to add it to.
     """
     path = signing_path(Path(keys_dir), tenant)
     with _lock(path.parent):
-        fresh = new_key(Algorithm.ED25519, tenant, now)
-        keys = (*retire(read_keys(path), now, overlap), fresh)
+        start = now + starts_in
+        fresh = new_key(Algorithm.ED25519, tenant, start)
+        keys = (*retire(read_keys(path), start, overlap), fresh)
         # The public half first: a listener may know a key that nobody signs with yet, not the other way round.
         write_jwks(jwks_path(Path(keys_dir), tenant), keys)
         write_keys(path, keys)

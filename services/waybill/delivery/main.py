@@ -25,6 +25,7 @@ from waybill.fabric.follow import ConfigFollower
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
 from waybill.infra.metrics import MetricsServer
+from waybill.infra.public_keys import PublicKeys
 from waybill.infra.registry import Registry
 from waybill.infra.runner import calm_collector, run_until_stopped
 from waybill.infra.secrets import read_secret
@@ -43,7 +44,7 @@ class RunOptions:
 
     tenant: str | None = None
     destination: str | None = None
-    #: Port of `/metrics`; 0 takes a free one, None serves nothing.
+    #: Port of `/metrics`, health and the public keys; 0 takes a free one, None serves nothing.
     metrics_port: int | None = None
     #: Name of the slot; None takes the first free one of this host.
     slot: str | None = None
@@ -156,8 +157,13 @@ def run(
             worker.tools = replace(worker.tools, standing=make_standing(worker.tools.store.run))
             server = None
             if options.metrics_port is not None:
+                keys = PublicKeys(Path(addresses.need("keys_dir")), clock, options.tenant)
                 server = MetricsServer(
-                    worker.registry, alive=worker.is_alive, ready=worker.is_ready, port=options.metrics_port
+                    worker.registry,
+                    alive=worker.is_alive,
+                    ready=worker.is_ready,
+                    port=options.metrics_port,
+                    more=keys.answer,
                 )
                 say(f"metrics on http://127.0.0.1:{server.port}/metrics")
             calm_collector()

@@ -54,28 +54,39 @@ def build(metric: Metric, registry: CollectorRegistry) -> Any:
 #: Returns facts by name; every value must be true for the answer to be 200.
 Health = Callable[[], Mapping[str, bool]]
 
+#: Asked for a path without its query and for `if-none-match`; returns status, headers and body, or None: not its page.
+More = Callable[[str, str | None], tuple[int, tuple[tuple[str, str], ...], bytes] | None]
+
 _HOST: Final = "127.0.0.1"
 
 
 class MetricsServer:
-    """Serves one registry and two health questions from a thread of its own. Port 0 takes a free one."""
+    """Serves one registry, two health questions and what else is given from its own thread. Port 0 takes a free one."""
 
     def __init__(
-        self, registry: CollectorRegistry, *, alive: Health, ready: Health, port: int = 0, host: str = _HOST
+        self, registry: CollectorRegistry, *, alive: Health, ready: Health, port: int = 0, more: More | None = None
     ) -> None:
-        pages: dict[str, Callable[[], tuple[int, str, bytes]]] = {
-            "/metrics": lambda: (200, CONTENT_TYPE_LATEST, generate_latest(registry)),
+        pages: dict[str, Callable[[], tuple[int, tuple[tuple[str, str], ...], bytes]]] = {
+            "/metrics": lambda: (200, (("content-type", CONTENT_TYPE_LATEST),), generate_latest(registry)),
             "/healthz": lambda: _health(alive),
             "/readyz": lambda: _health(ready),
         }
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                page = pages.get(self.path.partition("?")[0])
-                status, kind, body = page() if page else (404, "text/plain", b"/metrics /healthz /readyz\n")
+                path = self.path.partition("?")[0]
+                page = pages.get(path)
+                found = page() if page else more(path, self.headers.get("if-none-match")) if more else None
+                status, headers, body = found or (
+                    404,
+                    (("content-type", "text/plain"),),
+                    b"/metrics /healthz /readyz\n",
+                )
                 self.send_response(status)
-                self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(body)))
+                for name, value in headers:
+                    self.send_header(name, value)
+                if status != 304:
+                    self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -83,10 +94,10 @@ class MetricsServer:
                 """Scrapes are not news."""
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = ThreadingHTTPServer((_HOST, port), Handler)
         except OSError as error:
             raise UnavailableError(
-                f"cannot serve metrics on {host}:{port}: {error.strerror}; choose another port"
+                f"cannot serve metrics on {_HOST}:{port}: {error.strerror}; choose another port"
             ) from error
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
@@ -100,7 +111,7 @@ class MetricsServer:
         self._thread.join(5)
 
 
-def _health(ask: Health) -> tuple[int, str, bytes]:
+def _health(ask: Health) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
     facts = dict(ask())
     body = json.dumps(facts, sort_keys=True).encode() + b"\n"
-    return (200 if all(facts.values()) else 503), "application/json", body
+    return (200 if all(facts.values()) else 503), (("content-type", "application/json"),), body

@@ -196,10 +196,13 @@ def test_the_command_stands_before_a_listener(tmp_path: Path):
         with listening(tmp_path, f"--forward-to={listener.url}", "--keys-dir", str(keys)) as (_, url):
             ended = CliRunner().invoke(send_test, [url, "--keys-dir", str(keys)])
             (kept,) = httpx.get(f"{url}/_waybill/deliveries").json()["deliveries"]
+            public = httpx.get(f"{url}/.well-known/waybill/keys")
 
     assert ended.exit_code == 0
     assert kept["signature"]["believed"] is True
     assert len(listener.arrivals) == 2
+    assert public.json() == json.loads((keys / "conformance" / "jwks.json").read_bytes())
+    assert public.headers["cache-control"] == "public, max-age=300"
 
 
 @pytest.mark.parametrize(
