@@ -49,6 +49,7 @@ COMPONENTS = (
     "readmodel",
     "relay",
     "simulator",
+    "submission",
 )
 ESSAY_CHARACTERS = 300
 

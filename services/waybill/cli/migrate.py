@@ -21,6 +21,7 @@ SETS: Final = {
     "delivery": "waybill.delivery.migrations",
     "read": "waybill.readmodel.migrations",
     "access": "waybill.access.migrations",
+    "submission": "waybill.submission.rules.migrations",
 }
 
 

@@ -1,0 +1,132 @@
+"""The OpenAPI description: what each path takes and answers, beside the code that does it.
+
+Requests are read from bytes, so that data stay as they came; hence nothing is derived from function signatures, and a
+test plays the whole description against the running API.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.problem import CONTENT_TYPE as PROBLEM_TYPE
+from waybill.contracts.problem import TYPE_PREFIX
+from waybill.submission.core.members import command_schema
+from waybill.submission.core.reading import COMMANDS, MAX_COMMANDS, Form
+
+__all__ = ["KEY_PATTERN", "SCHEMAS", "answers", "operation", "submitting"]
+
+KEY_PATTERN: Final = "^[!-~]{1,200}$"
+_INSTANT: Final = {"type": "string", "format": "date-time"}
+_UUID: Final = {"type": "string", "format": "uuid"}
+_TEXT: Final = {"type": "string"}
+
+
+def _object(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    required = [name for name in properties if name not in optional]
+    return {"type": "object", "properties": dict(properties), "required": required}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(name: str) -> dict[str, Any]:
+    return {"type": "array", "items": _ref(name)}
+
+
+_DELIVERY: Final = _object({"deliveryId": _UUID, "destination": _TEXT, "sequence": {"type": "integer", "minimum": 1}})
+_ISSUED: Final = _object(
+    {
+        "commandId": _UUID,
+        "aggregate": _TEXT,
+        "issuedAt": _INSTANT,
+        "expiresAt": _INSTANT,
+        "deliveries": _list("IssuedDelivery"),
+    }
+)
+_STATES: Final = {"type": "string", "enum": ["accepted", "ambiguous", "settled"]}
+_SUBMISSION: Final = _object(
+    {
+        "submissionId": _UUID,
+        "state": _STATES,
+        "acceptedAt": _INSTANT,
+        "resubmissions": {"type": "integer", "minimum": 0},
+        "ambiguousAt": _INSTANT,
+        "settledAt": _INSTANT,
+        "commands": _list("IssuedCommand"),
+    },
+    optional=("ambiguousAt", "settledAt"),
+)
+_CODES: Final = {"type": "string", "enum": [TYPE_PREFIX + code for code in ErrorCode]}
+_PROBLEM: Final = _object(
+    {
+        "type": _CODES,
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "reason": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,63}$"},
+        "detail": _TEXT,
+        "submissionId": _UUID,
+    },
+    optional=("detail", "submissionId"),
+)
+SCHEMAS: Final[Mapping[str, Any]] = {
+    "Command": command_schema(),
+    "Batch": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": [COMMANDS],
+        "properties": {COMMANDS: {**_list("Command"), "minItems": 1, "maxItems": MAX_COMMANDS}},
+    },
+    "IssuedDelivery": _DELIVERY,
+    "IssuedCommand": _ISSUED,
+    "Submission": _SUBMISSION,
+    "Submissions": _object({"submissions": _list("Submission")}),
+    "Problem": _PROBLEM,
+}
+_PROBLEMS: Final[Mapping[int, str]] = {
+    400: "It cannot be read as what is described here.",
+    401: "No credentials, or they were refused.",
+    403: "The key lacks the scope.",
+    404: "Not there, or not this tenant's.",
+    409: "Another body came under this Idempotency-Key, or a person decides about a resubmission.",
+    413: "More bytes than are taken.",
+    415: "Not application/json, or compressed.",
+    422: "The outbox refuses it; `reason` is the rule.",
+    503: "Try again later; with the reason outcome_unknown it may have been taken.",
+}
+
+
+def answers(schema: str, *problems: int, **ok: str) -> dict[int | str, dict[str, Any]]:
+    """Return the answers of an operation: `s202="what it means"` and so on, then problems by status."""
+    found: dict[int | str, dict[str, Any]] = {
+        int(status[1:]): {"description": said, "content": {"application/json": {"schema": _ref(schema)}}}
+        for status, said in ok.items()
+    }
+    for status in (401, 403, 503, *problems):
+        found[status] = {
+            "description": _PROBLEMS[status],
+            "content": {PROBLEM_TYPE: {"schema": _ref("Problem")}},
+        }
+    return found
+
+
+def operation(*parameters: Mapping[str, Any], body: str | None = None) -> dict[str, Any]:
+    """Return what OpenAPI is told beyond the answers."""
+    extra: dict[str, Any] = {"security": [{"apiKey": []}]}
+    if parameters:
+        extra["parameters"] = list(parameters)
+    if body is not None:
+        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(body)}}}
+    return extra
+
+
+def submitting(form: Form) -> dict[str, Any]:
+    """Return what OpenAPI is told about a way to submit."""
+    key = {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "required": True,
+        "description": "Names this submission for ever; the same bytes under it are the same submission.",
+        "schema": {"type": "string", "pattern": KEY_PATTERN},
+    }
+    return operation(key, body="Command" if form is Form.SINGLE else "Batch")

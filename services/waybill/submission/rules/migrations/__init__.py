@@ -1,0 +1,1 @@
+"""The schema `submission` of the control database: the rules of principals, as history."""

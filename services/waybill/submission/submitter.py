@@ -1,0 +1,200 @@
+"""Taking a submission: its commands and its record in one transaction of the outbox, or nothing.
+
+Two requests with one key at once both find nothing and both try: the second waits at the record of the first, writes
+nothing, and is then answered as the resubmission it is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import UUID
+
+import psycopg
+from psycopg_pool import PoolTimeout
+
+from waybill.access import Principal
+from waybill.contracts.fabric import FabricConfig, OutboxConfig
+from waybill.contracts.problem import Problem
+from waybill.infra.log import get_logger
+from waybill.kernel.clock import Clock
+from waybill.kernel.errors import ConfigError, RefusedError, TransientError, UnavailableError
+from waybill.outbox import AsyncOutbox, CommandDraft, is_retryable
+from waybill.outbox import Rule as OutboxRule
+from waybill.submission.core.reading import Form, read_commands
+from waybill.submission.core.refusals import (
+    KEY_REUSED,
+    OUTCOME_UNKNOWN,
+    RESUBMISSION_REFUSED,
+    UNAVAILABLE,
+    UNREADABLE,
+    Refused,
+    by_outbox,
+)
+from waybill.submission.core.resubmission import SubmissionId, body_digest, submission_id
+from waybill.submission.outboxes import Outboxes, numbered_by
+from waybill.submission.rules import FindRule
+from waybill.submission.store import Submission, Submissions, told
+
+__all__ = ["Submitter", "Taken"]
+
+#: Times a transaction is run that the database wants run again.
+_TRIES: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What is committed, now or before."""
+
+    submission: Submission
+    is_resubmission: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ask:
+    """One request to submit, read."""
+
+    principal: Principal
+    key: str
+    identity: SubmissionId
+    digest: bytes
+    drafts: tuple[CommandDraft, ...]
+
+
+class _TakenMeanwhileError(TransientError):
+    """Another transaction took the same key between our look and our row."""
+
+
+class Submitter:
+    """Takes submissions and tells what became of them, for one event loop."""
+
+    def __init__(
+        self, outboxes: Outboxes, config: Callable[[], FabricConfig], find_rule: FindRule, clock: Clock
+    ) -> None:
+        self._outboxes, self._config, self._find_rule, self._clock = outboxes, config, find_rule, clock
+        self._log = get_logger("submission")
+
+    async def submit(self, principal: Principal, key: str, form: Form, body: bytes) -> Taken | Refused:
+        """Take what a principal submits under a key, or say why not.
+
+        A refusal other than `outcome_unknown` means that nothing was taken.
+        """
+        drafts = read_commands(form, body)
+        if isinstance(drafts, Problem):
+            return Refused(problem=drafts)
+        ask = _Ask(
+            principal=principal,
+            key=key,
+            identity=submission_id(principal.tenant, principal.name, key),
+            digest=body_digest(form, body),
+            drafts=drafts,
+        )
+        try:
+            tenant = self._config().tenant(principal.tenant)
+            if tenant is None:
+                raise RefusedError("this tenant has no outbox", rule=OutboxRule.UNKNOWN_TENANT)
+            outbox = numbered_by(tenant, drafts)
+            others = [each for each in tenant.outboxes if each.name != outbox.name]
+            if any([await self._in(each, ask.principal, ask.identity) is not None for each in others]):
+                return Refused(problem=KEY_REUSED)  # its commands were numbered there: it is another body
+            return await self._take(outbox, ask)
+        except RefusedError as error:
+            return by_outbox(error)
+        except psycopg.DataError:
+            return Refused(problem=UNREADABLE)
+        except (psycopg.Error, ConfigError, TransientError, UnavailableError) as error:
+            return self._away(error)
+
+    async def find(self, principal: Principal, identity: UUID) -> Submission | Refused | None:
+        """Return a submission of this principal by id, whichever of the tenant's outboxes it went to."""
+        tenant = self._config().tenant(principal.tenant)
+        try:
+            for outbox in tenant.outboxes if tenant is not None else ():
+                found = await self._in(outbox, principal, identity)
+                if found is not None:
+                    return found
+        except (psycopg.Error, ConfigError, UnavailableError) as error:
+            return self._away(error)
+        return None
+
+    async def ambiguous(self, principal: Principal, limit: int) -> Sequence[Submission] | Refused:
+        """Return this principal's submissions that wait for a person, longest first."""
+        tenant = self._config().tenant(principal.tenant)
+        waiting: list[Submission] = []
+        try:
+            for outbox in tenant.outboxes if tenant is not None else ():
+                async with self._outboxes.connection(outbox) as (connection, submissions):
+                    waiting += await submissions.ambiguous(connection, principal.tenant, principal.name, limit)
+        except (psycopg.Error, ConfigError, UnavailableError) as error:
+            return self._away(error)
+        return sorted(waiting, key=lambda each: (each.ambiguous_at or each.accepted_at, each.submission_id))[:limit]
+
+    async def forget(self) -> None:
+        """Drop submissions that are older than they are remembered, from the outboxes in use."""
+        for place in self._outboxes.opened():
+            async with place.pool.connection() as connection:
+                await place.submissions.forget(connection, self._clock.now())
+
+    async def _in(self, outbox: OutboxConfig, principal: Principal, identity: UUID) -> Submission | None:
+        async with self._outboxes.connection(outbox) as (connection, submissions):
+            found = await submissions.find(connection, principal.tenant, identity)
+        return found if found is not None and found.principal == principal.name else None
+
+    async def _take(self, outbox: OutboxConfig, ask: _Ask) -> Taken | Refused:
+        async with self._outboxes.connection(outbox) as (connection, submissions):
+            for _ in range(_TRIES):
+                try:
+                    known = await submissions.find(connection, ask.principal.tenant, ask.identity)
+                    if known is not None:
+                        return await self._again(connection, submissions, known, ask)
+                    return await self._store(connection, (outbox, submissions), ask)
+                except _TakenMeanwhileError:
+                    continue
+                except psycopg.OperationalError as error:
+                    if not is_retryable(error):
+                        raise
+        raise TransientError(f"submission {ask.identity} met another transaction each time")
+
+    async def _store(
+        self, connection: psycopg.AsyncConnection[Any], place: tuple[OutboxConfig, Submissions], ask: _Ask
+    ) -> Taken | Refused:
+        outbox, submissions = place
+        is_written = False
+        try:
+            async with connection.transaction():
+                box = AsyncOutbox(connection, tenant=ask.principal.tenant, schema=outbox.schema)
+                submission = Submission(
+                    submission_id=ask.identity,
+                    tenant=ask.principal.tenant,
+                    principal=ask.principal.name,
+                    digest=ask.digest,
+                    accepted_at=self._clock.now(),
+                    commands=[told(each) for each in await box.emit_many(ask.drafts)],
+                )
+                if not await submissions.add(connection, submission, ask.key):
+                    raise _TakenMeanwhileError(str(ask.identity))
+                is_written = True
+        except psycopg.OperationalError as error:
+            if not is_written or is_retryable(error):
+                raise
+            self._log.warning("submission.outcome_unknown", submission_id=str(ask.identity), outbox=outbox.name)
+            return Refused(problem=OUTCOME_UNKNOWN, submission_id=ask.identity)
+        return Taken(submission=submission, is_resubmission=False)
+
+    async def _again(
+        self, connection: psycopg.AsyncConnection[Any], submissions: Submissions, known: Submission, ask: _Ask
+    ) -> Taken | Refused:
+        if known.digest != ask.digest:
+            return Refused(problem=KEY_REUSED)
+        rule, now = await self._find_rule(known.tenant, known.principal), self._clock.now()
+        is_allowed = rule.allows(known.accepted_at, now)
+        noted = await submissions.resubmitted(connection, ask.identity, now, is_allowed=is_allowed)
+        if is_allowed:
+            return Taken(submission=noted or known, is_resubmission=True)
+        self._log.warning("submission.ambiguous", submission_id=str(ask.identity), rule=str(rule))
+        return Refused(problem=RESUBMISSION_REFUSED, submission_id=ask.identity)
+
+    def _away(self, error: Exception) -> Refused:
+        reason = "no free connection" if isinstance(error, PoolTimeout) else type(error).__name__
+        state = getattr(error, "sqlstate", None)
+        self._log.warning("submission.outbox_unavailable", reason=reason, sqlstate=state)
+        return Refused(problem=UNAVAILABLE)
