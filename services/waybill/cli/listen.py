@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,9 +20,11 @@ from waybill.crypto.keys import jwks_path
 from waybill.crypto.signing import load_signer, parse_hmac_secrets
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
+from waybill.infra.metrics import MetricsServer
 from waybill.infra.public_keys import PublicKeys
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
+from waybill.listener import Listener
 from waybill.listener.core.verification import Binding
 from waybill.listener.key_source import JwksFile, JwksUrl
 from waybill.listener.server import serve
@@ -55,6 +58,10 @@ KeepOption = Annotated[int, typer.Option("--keep", min=1, max=500, help="How man
 ShowFlag = Annotated[bool, typer.Option("--show-data", help="Show data, answers and all headers, not only identities.")]
 HostOption = Annotated[str, typer.Option("--host", help="Address to bind.")]
 PortOption = Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port; 0 takes a free one.")]
+MetricsPortOption = Annotated[
+    int | None,
+    typer.Option("--metrics-port", min=0, max=65_535, help="Serve /metrics of a Listener on this port of 127.0.0.1."),
+]
 
 
 @app.command()
@@ -71,6 +78,7 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     show_data: ShowFlag = False,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
+    metrics_port: MetricsPortOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve a listener until SIGTERM or Ctrl-C; requests under way are finished first.
@@ -90,14 +98,28 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
         settings = CaptureSettings(target=str(forward_to), keep=keep, with_data=show_data, host=host)
         found, what = _capture(place, settings, checker, level, public), f"capturing for {forward_to}"
 
+    metrics = _metrics(found, metrics_port)
+
     def told(url: str) -> None:
         if as_json:
-            sys.stdout.write(json.dumps({"url": url, "target": target or forward_to}) + "\n")
+            words = {"url": url, "target": target or forward_to}
+            if metrics is not None:
+                words["metrics"] = f"http://127.0.0.1:{metrics.port}/metrics"
+            sys.stdout.write(json.dumps(words) + "\n")
             sys.stdout.flush()
         else:
             console.print(f"{what} on {url} (health: {url}/healthz)", markup=False, highlight=False, soft_wrap=True)
 
-    serve(found, host=host, port=port, on_start=told)
+    with closing(metrics) if metrics is not None else nullcontext():
+        serve(found, host=host, port=port, on_start=told)
+
+
+def _metrics(found: Any, port: int | None) -> MetricsServer | None:
+    if port is None:
+        return None
+    if not isinstance(found, Listener):
+        raise ConfigError("--metrics-port serves a Listener's metrics: what is run here is none")
+    return MetricsServer(found.registry, alive=lambda: {"process": True}, ready=lambda: {"process": True}, port=port)
 
 
 def _capture(

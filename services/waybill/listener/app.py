@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import CONTENT_TYPE as RECEIPT_TYPE
@@ -35,6 +37,7 @@ from waybill.listener.asgi import (
 from waybill.listener.core.verification import Binding, Capability
 from waybill.listener.executor import Handler, HandlerFunction, PolicyHook, RecoverFunction
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
+from waybill.listener.metrics import ABORTED, Meter
 from waybill.listener.receiver import Limits, Receiver
 from waybill.listener.stores.port import DedupStore, Effect, check_promise
 
@@ -80,6 +83,8 @@ class Listener:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        #: The listener's metrics; a host with a registry of its own registers this one with it.
+        self.registry = CollectorRegistry()
         self._keys = _key_source(keys, self._clock)
         self._store = store
         self._limits = limits or Limits()
@@ -91,6 +96,7 @@ class Listener:
         self._in_flight = 0
         self._handlers: dict[str, Handler] = {}
         binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
+        self._meter = Meter(self.registry, binding.tenant, binding.destination)
         self._receiver = Receiver(binding, self._keys, store, self._handlers, self._limits, self._clock)
 
     def on(
@@ -190,12 +196,18 @@ class Listener:
             return answer_problem(problem, ("allow", "POST"))
         if self._in_flight >= self._limits.max_in_flight:
             problem = Problem(code=ErrorCode.RATE_LIMIT, reason="too_many", detail="too many deliveries at one time")
+            self._meter.refused(problem.code.value)
             return answer_problem(problem, ("retry-after", _RETRY_AFTER_S), ("connection", "close"))
         self._in_flight += 1
+        self._meter.begun()
+        began, result = self._clock.monotonic(), ABORTED
         try:
-            return await self._take(scope, receive)
+            answer = await self._take(scope, receive)
+            result = answer.result
+            return answer
         finally:
             self._in_flight -= 1
+            self._meter.ended(result, self._clock.monotonic() - began)
 
     async def _take(self, scope: Scope, receive: Receive) -> Answer:
         headers = Headers(scope["headers"])

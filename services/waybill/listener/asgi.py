@@ -51,11 +51,16 @@ class Answer:
     content_type: str
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
+    #: What it is counted as; empty where nothing was delivered.
+    result: str = ""
 
 
 def answer_problem(problem: Problem, *headers: tuple[str, str]) -> Answer:
     """Return a problem as an answer."""
-    return Answer(status=problem.status, content_type=PROBLEM_TYPE, body=render_problem(problem), headers=headers)
+    body = render_problem(problem)
+    return Answer(
+        status=problem.status, content_type=PROBLEM_TYPE, body=body, headers=headers, result=problem.code.value
+    )
 
 
 async def read_body(headers: Headers, receive: Receive, limit: int) -> bytes:

@@ -159,12 +159,13 @@ class Receiver:
     def _report(self, headers: Headers, outcome: Outcome | StatusAnswer) -> Answer:
         if isinstance(outcome, StatusAnswer):
             _log.info("delivery.asked", extra={"delivery_id": outcome.delivery_id, "said": outcome.said.value})
-            return Answer(status=200, content_type=RECEIPT_TYPE, body=render_status_answer(outcome))
+            body = render_status_answer(outcome)
+            return Answer(status=200, content_type=RECEIPT_TYPE, body=body, result="asked")
         if isinstance(outcome, Executed):
             marks = ((REPEAT_HEADER, "true"),) if outcome.is_repeat else ()
-            event = "delivery.repeated" if outcome.is_repeat else "delivery.executed"
-            _log.info(event, extra={"delivery_id": headers.get(ID_HEADER)})
-            return Answer(status=200, content_type=RECEIPT_TYPE, body=outcome.receipt, headers=marks)
+            result = "repeated" if outcome.is_repeat else "executed"
+            _log.info(f"delivery.{result}", extra={"delivery_id": headers.get(ID_HEADER)})
+            return Answer(status=200, content_type=RECEIPT_TYPE, body=outcome.receipt, headers=marks, result=result)
         later = outcome.retry_after
         extra = [] if later is None else [("retry-after", str(max(1, math.ceil(later.total_seconds()))))]
         return self._refuse(headers, outcome.problem, outcome.check, *extra)
