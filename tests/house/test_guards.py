@@ -14,7 +14,7 @@ from waybill.contracts.codes import RETRIED, ErrorCode
 #: the guard that keeps it.
 WITHOUT_GUARD = frozenset(
     {
-        "AM-4", "AM-5", "DC-11", "ET-1", "GW-9", "GW-13", "GW-18",
+        "AM-5", "DC-11", "ET-1", "GW-9", "GW-13", "GW-18",
         "RS-6", "RS-8",
     }
 )  # fmt: skip

@@ -5,7 +5,7 @@
 
 /**
  * @typedef {object} Receipt
- * @property {"done" | "partial"} [status]
+ * @property {"done" | "partial" | "absent"} [status]
  * @property {string} [deliveryId]
  * @property {string} [operationId]
  * @property {string} [sourceVersion] version of the destination's own data afterwards

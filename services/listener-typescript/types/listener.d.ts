@@ -5,7 +5,7 @@ export function problemAnswer(refusal: Refuse): Answer;
  * @typedef {import("./envelope.js").GapResolution} GapResolution
  * @typedef {import("./envelope.js").StatusQuery} StatusQuery
  * @typedef {import("./store.js").Claim} Claim
- * @typedef {{sourceVersion: string, evidence: string, count?: number, digest?: string, status?: "done" | "partial", occurredAt?: Date}} Done
+ * @typedef {{sourceVersion: string, evidence: string, count?: number, digest?: string, status?: "done" | "partial" | "absent", occurredAt?: Date}} Done
  * @typedef {{status: number, headers: Record<string, string>, body: Buffer}} Answer
  * @typedef {{method: string, header: (name: string) => string | undefined, body: Uint8Array}} Incoming `header` has no value when it came twice
  * @typedef {{capability?: string, versions?: readonly [number, number]}} Declared
@@ -68,7 +68,7 @@ export type Done = {
     evidence: string;
     count?: number;
     digest?: string;
-    status?: "done" | "partial";
+    status?: "done" | "partial" | "absent";
     occurredAt?: Date;
 };
 export type Answer = {

@@ -4,7 +4,7 @@
  */
 /**
  * @typedef {object} Receipt
- * @property {"done" | "partial"} [status]
+ * @property {"done" | "partial" | "absent"} [status]
  * @property {string} [deliveryId]
  * @property {string} [operationId]
  * @property {string} [sourceVersion] version of the destination's own data afterwards
@@ -35,7 +35,7 @@ export function missingFrom(document: any): string[];
  */
 export function underAnotherId(receipt: string, deliveryId: string): string;
 export type Receipt = {
-    status?: "done" | "partial" | undefined;
+    status?: "done" | "partial" | "absent" | undefined;
     deliveryId?: string | undefined;
     operationId?: string | undefined;
     /**

@@ -182,6 +182,8 @@ class DestinationConfig:
     repeats: RepeatBound = field(default_factory=RepeatBound)
     #: Statuses by which a `non_idempotent` destination says that it did nothing, so that another attempt is safe.
     not_done: frozenset[int] = frozenset()
+    #: Command types for which "it is not there" proves that what was ordered is so (AM-4); for all others it never does.
+    absence_proves: frozenset[str] = frozenset()
     #: Whom to ask about an `ambiguous` delivery; None leaves it to people.
     status_query: StatusSource | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)

@@ -30,6 +30,8 @@ class ReceiptStatus(StrEnum):
     DONE = "done"
     #: A part was done; the task stays open with PARTIAL_SOURCE.
     PARTIAL = "partial"
+    #: What it is about is not there, and nothing was done. Proof only where the destination declares it (AM-4).
+    ABSENT = "absent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,10 @@ class Receipt:
     def complete(self) -> bool:
         """Whether it carries everything that DC-17 asks for."""
         return not self.missing()
+
+    def contradicts_itself(self) -> bool:
+        """Whether it says that nothing was there, and yet that something was affected."""
+        return self.status is ReceiptStatus.ABSENT and bool(self.count)
 
     def speaks_of(self, delivery: DeliveryId) -> bool:
         """Whether it is not a receipt of some other delivery; one without an id answers the request it came with."""

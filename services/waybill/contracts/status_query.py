@@ -42,6 +42,8 @@ class Said(StrEnum):
     DONE = "done"
     #: Nothing of it was done, and nothing of it is under way.
     NOT_DONE = "not_done"
+    #: What it is about is not there, whoever took it away; the receipt that says so is beside it (AM-4).
+    ABSENT = "absent"
     #: It is being done: ask again.
     IN_PROGRESS = "in_progress"
 
@@ -70,7 +72,7 @@ class StatusAnswer:
     query_id: str
     delivery_id: str
     said: Said
-    #: With `done`; a destination that is believed by its word alone has none.
+    #: With `done` and `absent`; a destination whose "done" is believed by its word alone has none.
     receipt: Receipt | None = None
 
 

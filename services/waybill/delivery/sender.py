@@ -88,6 +88,10 @@ class Target:
         """Return by which rule an attempt may be repeated."""
         return TELLING if item.is_resolution else self.rule
 
+    def absence_proves(self, item: Item) -> bool:
+        """Whether "it is not there" proves of a delivery that it was done (AM-4)."""
+        return item.command is not None and item.command.command_type in self.config.absence_proves
+
     async def attempt(self, item: Item, body: bytes) -> tuple[Verdict, Try]:
         """Offer a delivery once, with its body; the item is not changed."""
         command, delivery_id = item.command, item.delivery_id
@@ -119,6 +123,7 @@ class Target:
                 delivery_id=delivery_id,
                 proof=self.config.proof,
                 wait_s=retry_after_s(answer.retry_after, now) if answer.retry_after else None,
+                absence_proves=self.absence_proves(item),
             )
         if self._failpoints.is_set:
             self._failpoints("answered")

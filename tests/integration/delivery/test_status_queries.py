@@ -1,7 +1,9 @@
 """A worker asks on the real stack: a listener of ours that lost its answer, and one that never got the request."""
 
 import json
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -85,3 +87,42 @@ def test_what_never_arrived_is_sent_once_more_when_that_is_settled(
     asked = [a for a in destination.arrivals if a.sequence == 0]
     assert len(asked) > 1, "asked too early at first"
     assert len({a.delivery_id for a in asked}) == len(asked)
+
+
+@pytest.mark.requirement("AM-4")
+def test_what_is_not_there_any_more_is_done_only_where_the_destination_declared_that(
+    world: WorkerWorld, destination: FakeListener
+) -> None:
+    def behave(arrival: Arrival) -> Reply | None:
+        event = json.loads(arrival.body)
+        if event["type"] != "waybill.status-query":
+            return None  # it may have been done
+        receipt = {"status": "absent", "source_version": "7", "count": 0, "evidence": "crm:register/7"}
+        answer = {"query_id": event["id"], "delivery_id": event["data"]["delivery_id"], "status": "absent"}
+        return 200, {"content-type": "application/json"}, json.dumps({**answer, "receipt": receipt}).encode()
+
+    destination.behave = behave
+    source = StatusSource(url=destination.url, settle_after_s=1.0)
+    for name, declared in (("declared", frozenset({"subject.erase"})), ("silent", frozenset({"another.type"}))):
+        world.add_destination(
+            destination.url, name, profile=Profile.NON_IDEMPOTENT, retry=QUICK, timeouts=SHORT, status_query=source,
+            absence_proves=declared,
+        )  # fmt: skip
+    (sent,) = world.emit([("unit/1", 1)], destinations=("declared", "silent"))
+
+    def stands(name: str) -> dict[str, Any]:
+        return world.states().get(str(sent.delivery(name)), {})
+
+    def asked() -> dict[str, Any]:
+        found = [row for row in world.rows() if row["destination"] == "silent"]
+        return found[0]["asked"] or {} if found else {}
+
+    with world.running():
+        eventually(lambda: stands("declared").get("state") == "acknowledged", 60)
+        became = stands("declared")["updated_at"]
+        eventually(lambda: asked() and datetime.fromisoformat(asked()["asked_at"]) > became, 30)
+
+    assert (stands("silent")["state"], asked()["said"]) == ("ambiguous", "absent"), "asked as late, and not believed"
+    assert destination.attempts(sent.delivery("declared")) == destination.attempts(sent.delivery("silent")) == 1
+    (told,) = [o for o in world.outcomes() if o["state_after"] == "acknowledged"]
+    assert (told["receipt_status"], told["evidence"], told["detail"]) == ("absent", "crm:register/7", "status_absent")

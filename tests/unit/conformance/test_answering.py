@@ -14,8 +14,8 @@ ID = "c2cf06e6-2b02-5e56-93a0-8f1e45542efa"
 COMPLETE = {"status": "done", "delivery_id": ID, "source_version": "1", "count": 1, "evidence": "e"}
 
 
-def taken(*, is_marked: bool = False, status: int = 200, **changes: object) -> Reply:
-    body = json.dumps({**COMPLETE, **changes}).encode()
+def taken(*, is_marked: bool = False, status: int = 200, status_word: str = "done", **changes: object) -> Reply:
+    body = json.dumps({**COMPLETE, "status": status_word, **changes}).encode()
     return Reply(status=status, body=body, content_type="application/json", is_marked=is_marked, delivery_id=ID)
 
 
@@ -38,6 +38,9 @@ INVENTED = b'{"type": "urn:waybill:error:FIFTEENTH", "reason": "new"}'
         (taken(evidence=""), Level.L1, Meaning.UNPROVEN, False, False),
         (taken(delivery_id="another"), Level.L1, Meaning.UNPROVEN, False, False),
         (taken(status=202), Level.L1, Meaning.UNPROVEN, False, False),
+        # That it is not there is no proof by itself.
+        (taken(status_word="absent", count=0), Level.L1, Meaning.RECEIPT, True, False),
+        (taken(status_word="absent"), Level.L1, Meaning.UNPROVEN, False, False),
         # A refusal keeps the wire when it names a code; it is never done.
         (no(BLOCKED), Level.L1, Meaning.PROBLEM, True, False),
         (no(BLOCKED), Level.L0, Meaning.PROBLEM, True, False),
@@ -49,7 +52,7 @@ INVENTED = b'{"type": "urn:waybill:error:FIFTEENTH", "reason": "new"}'
         (taken(status=307), Level.L0, Meaning.REDIRECT, False, False),
     ],
 )
-@pytest.mark.requirement("DC-3", "DC-17")
+@pytest.mark.requirement("AM-4", "DC-3", "DC-17")
 def test_an_answer_means_what_its_level_makes_of_it(
     reply: Reply, level: Level, meaning: Meaning, is_valid: bool, is_done: bool
 ):

@@ -1,6 +1,7 @@
 """What an answer to a status query proves: profile by time by answer, and what is not believed."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -48,6 +49,8 @@ TABLE = {
     "done when settled": (Said.DONE, LATE, "acknowledged", "acknowledged", "acknowledged", "acknowledged"),
     "not done, asked too early": (Said.NOT_DONE, EARLY, "ask", "ask", "ask", "ask"),
     "not done, settled": (Said.NOT_DONE, LATE, "again", "again", "ask", "again"),
+    "absent, asked too early": (Said.ABSENT, EARLY, "ask", "ask", "ask", "ask"),
+    "absent, settled": (Said.ABSENT, LATE, "acknowledged", "acknowledged", "acknowledged", "acknowledged"),
     "in progress at once": (Said.IN_PROGRESS, SINCE, "ask", "ask", "ask", "ask"),
     "in progress when settled": (Said.IN_PROGRESS, LATE, "ask", "ask", "ask", "ask"),
     "nothing believed at once": (None, SINCE, "ask", "ask", "ask", "ask"),
@@ -55,7 +58,7 @@ TABLE = {
 }
 
 
-@pytest.mark.requirement("AM-1", "AM-2", "GW-11", "GW-12")
+@pytest.mark.requirement("AM-1", "AM-2", "AM-4", "GW-11", "GW-12")
 @pytest.mark.parametrize(("said", "asked_at", "durable", "within", "beyond", "never"), TABLE.values(), ids=TABLE)
 def test_what_follows_an_answer(
     said: Said | None, asked_at: datetime, durable: str, within: str, beyond: str, never: str
@@ -166,6 +169,32 @@ def test_only_an_answer_that_names_question_and_delivery_is_believed(
         assert found.said == (Said(expected) if expected in believed else None)
         assert (found.http_status, len(found.answer_sha256 or "")) == (status, 64)
     assert (heard(Proof.RECEIPT).proven is not None) == (with_receipt == "done")
+
+
+GONE = replace(RECEIPT, status=ReceiptStatus.ABSENT, count=0)
+#: What an answer says, then what is believed of it where absence was declared to prove, and where it was not.
+ABSENCES = {
+    "absent, with its proof": (answer(Said.ABSENT, receipt=GONE), "absent", None),
+    "absent, by its word alone": (answer(Said.ABSENT), None, None),
+    "absent, evidence missing": (answer(Said.ABSENT, receipt=replace(GONE, evidence=None)), None, None),
+    "absent, receipt of another": (answer(Said.ABSENT, receipt=replace(GONE, delivery_id=QUERY)), None, None),
+    "absent, yet something was counted": (answer(Said.ABSENT, receipt=replace(GONE, count=1)), None, None),
+    "absent, the receipt says done": (answer(Said.ABSENT, receipt=RECEIPT), None, None),
+    "done: it was absent when it was executed": (answer(Said.DONE, receipt=GONE), "done", None),
+}
+
+
+@pytest.mark.requirement("AM-4")
+@pytest.mark.parametrize("proof", Proof)
+@pytest.mark.parametrize(("body", "declared", "undeclared"), ABSENCES.values(), ids=ABSENCES)
+def test_absence_proves_only_with_evidence_and_where_it_was_declared(
+    body: bytes, declared: str | None, undeclared: str | None, proof: Proof
+) -> None:
+    for absence_proves, expected in ((True, declared), (False, undeclared)):
+        asked = {"query_id": QUERY, "delivery_id": DELIVERY, "proof": proof, "absence_proves": absence_proves}
+        heard = hear(200, body, **asked)  # type: ignore[arg-type]
+        assert heard.said == (None if expected is None else Said(expected))
+        assert (heard.proven is not None) == (expected is not None)
 
 
 def test_what_a_destination_says_in_words_is_not_kept() -> None:

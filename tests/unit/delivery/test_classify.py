@@ -7,7 +7,7 @@ import pytest
 from waybill.contracts.codes import RETRIED, ErrorCode, Phase
 from waybill.contracts.fabric import Proof
 from waybill.delivery.core.answer import judge_answer
-from waybill.delivery.core.classify import FAILURES, Failure, judge_failure, judge_status
+from waybill.delivery.core.classify import FAILURES, Failure, Verdict, judge_failure, judge_status
 from waybill.infra.http_client import PostFailure
 
 DELIVERY = "3f0c1d0e-aaaa-5000-8000-000000000001"
@@ -159,3 +159,32 @@ def test_a_problem_of_ours_may_narrow_but_never_widen(status: int, kind: str, ex
 def test_every_code_but_three_is_left_alone_when_a_problem_names_it() -> None:
     for code in set(ErrorCode) - RETRIED:
         assert judged(503, {"type": f"urn:waybill:error:{code}", "reason": "r"}) == (code, "r")
+
+
+@pytest.mark.requirement("AM-4", "DC-3")
+@pytest.mark.parametrize(
+    ("status", "body", "declared", "undeclared"),
+    [
+        (200, {**COMPLETE, "status": "absent", "count": 0}, None, ErrorCode.NOT_FOUND),
+        (200, {**COMPLETE, "status": "absent", "count": None}, None, ErrorCode.NOT_FOUND),
+        (200, {**COMPLETE, "status": "absent", "count": 1}, ErrorCode.VALIDATION, ErrorCode.VALIDATION),
+        (200, {**COMPLETE, "status": "absent", "evidence": None}, ErrorCode.VALIDATION, ErrorCode.VALIDATION),
+        (404, b"", ErrorCode.NOT_FOUND, ErrorCode.NOT_FOUND),
+        (404, {**COMPLETE, "status": "absent", "count": 0}, ErrorCode.NOT_FOUND, ErrorCode.NOT_FOUND),
+        (404, {"type": "urn:waybill:error:NOT_FOUND", "reason": "gone"}, ErrorCode.NOT_FOUND, ErrorCode.NOT_FOUND),
+    ],
+    ids=["proven", "by digest", "counted", "no evidence", "bare 404", "receipt with 404", "problem"],
+)
+def test_what_is_not_there_was_done_only_where_that_was_declared(
+    status: int, body: object, declared: ErrorCode | None, undeclared: ErrorCode | None
+) -> None:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def judged_where(*, absence_proves: bool) -> Verdict:
+        return judge_answer(
+            status, raw, delivery_id=DELIVERY, proof=Proof.RECEIPT, wait_s=None, absence_proves=absence_proves
+        )
+
+    assert judged_where(absence_proves=True).code is declared
+    refused = judged_where(absence_proves=False)
+    assert (refused.code, refused.is_retried) == (undeclared, False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import Envelope
 from waybill.contracts.envelope_reader import parse
-from waybill.contracts.receipt import parse_receipt, render_receipt
+from waybill.contracts.receipt import ReceiptStatus, parse_receipt, render_receipt
 from waybill.listener.core.dedup import Conflict, Identity, Repeat, Stored, decide_repeat
 from waybill.listener.core.message import Done, Received, Refuse, build_receipt, operation_digest
 from waybill.testing.ledger_listener import Behaviour
@@ -101,6 +101,16 @@ def test_a_receipt_carries_what_was_done_and_the_times_apart() -> None:
     assert receipt.occurred_at == NOW - timedelta(days=1)
     assert receipt.received_at == NOW
     assert receipt.executed_at == NOW + timedelta(seconds=1)
+
+
+@pytest.mark.requirement("AM-4")
+def test_a_handler_that_found_nothing_says_so_and_counts_nothing() -> None:
+    gone = Done(status=ReceiptStatus.ABSENT, source_version="v7", evidence="crm:register", count=0)
+
+    receipt = build_receipt(Received(envelope=BARE, received_at=NOW), gone, NOW)
+    assert (receipt.status, receipt.complete(), receipt.contradicts_itself()) == (ReceiptStatus.ABSENT, True, False)
+    with pytest.raises(ValueError, match="count is 0"):
+        replace(gone, count=1)
 
 
 def test_a_refusal_without_its_detail_says_nothing_of_it() -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from waybill.conformance.core.evidence import Reply
 from waybill.conformance.core.judging import receipt_fault
 from waybill.contracts.fabric import Level
+from waybill.contracts.receipt import ReceiptStatus, parse_receipt
 
 __all__ = ["Meaning", "Verdict", "judge_answer", "judge_repeat"]
 
@@ -56,7 +57,10 @@ def judge_answer(reply: Reply, level: Level) -> Verdict:
     if reply.accepted:
         fault = receipt_fault(reply)
         if fault is None:
-            return Verdict(meaning=Meaning.RECEIPT, is_valid=True, is_done=True, why="a complete receipt")
+            is_absent = parse_receipt(reply.body).status is ReceiptStatus.ABSENT
+            why = "it is not there: that closes a delivery only where the destination's `absenceProves` names its type"
+            why = why if is_absent else "a complete receipt"
+            return Verdict(meaning=Meaning.RECEIPT, is_valid=True, is_done=not is_absent, why=why)
         if level is Level.L0:
             why = "a 2xx closes a delivery where the destination declares `proof: status`"
             return Verdict(meaning=Meaning.ACKNOWLEDGED, is_valid=True, is_done=True, why=why)
@@ -92,5 +96,6 @@ def judge_repeat(first: Reply, again: Reply, level: Level) -> Verdict:
     elif not again.is_marked:
         why = "a repeat lacks `waybill-repeat: true`"
     else:
-        return Verdict(meaning=Meaning.RECEIPT, is_valid=True, is_done=True, why="the stored receipt, marked")
+        why = "the stored receipt, marked"
+        return Verdict(meaning=Meaning.RECEIPT, is_valid=True, is_done=verdict.is_done, why=why)
     return Verdict(meaning=Meaning.DIFFERS, is_valid=False, is_done=False, why=why)

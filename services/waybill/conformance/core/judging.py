@@ -214,9 +214,10 @@ def receipt_fault(reply: Reply) -> Finding | None:
         return _failed(str(error))
     if missing := receipt.missing():
         return _failed(f"the receipt lacks {', '.join(missing)}")
-    if receipt.delivery_id is not None and receipt.delivery_id != reply.delivery_id:
-        return _failed("the receipt is of another delivery")
-    return None
+    if receipt.contradicts_itself():
+        return _failed("the receipt says `absent`, yet counts something")
+    is_anothers = receipt.delivery_id is not None and receipt.delivery_id != reply.delivery_id
+    return _failed("the receipt is of another delivery") if is_anothers else None
 
 
 def receipts_equal(first: Step, *others: Step, are_marked: bool) -> Judge:

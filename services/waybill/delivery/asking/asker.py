@@ -15,7 +15,6 @@ from typing import Final
 from waybill.contracts.codes import ErrorCode, Phase
 from waybill.contracts.fabric import StatusSource
 from waybill.contracts.states import Move
-from waybill.contracts.status_query import Said
 from waybill.delivery.asking.question import Answered, ask
 from waybill.delivery.asking.statements import AskingStore, Due
 from waybill.delivery.core.asking import Close, Doubt, Heard, Later, Resend, Terms, first_due, follow
@@ -111,7 +110,7 @@ class Asker:
         if self._owner.gone or not await self._note(item, answered, follows) or isinstance(follows, Later):
             return None
         if isinstance(follows, Resend) and desk.target.rule.needs_intent:
-            await self._owner.intents.disprove(item, _verdict(answered.heard), _try(item, answered))
+            await self._owner.intents.disprove(item, _verdict(answered.heard, is_done=False), _try(item, answered))
         return follows, answered
 
     async def _decide(self, source: StatusSource, due: Due, item: Item, answered: Answered) -> Close | Resend | Later:
@@ -147,7 +146,7 @@ class Asker:
         return await self._store.note(owned, item.delivery_id or "", item.version, asked, due)
 
     def _move(self, lane: Lane, item: Item, follows: Close | Resend, answered: Answered) -> None:
-        verdict = _verdict(answered.heard)
+        verdict = _verdict(answered.heard, is_done=isinstance(follows, Close))
         if isinstance(follows, Resend):
             item.may_have_acted = False
             item.next_due = self._desk.tools.clock.now()
@@ -161,10 +160,10 @@ def _try(item: Item, answered: Answered) -> Try:
     return Try(item.attempts, millis(asked.asked_at), millis(asked.answered_at), asked.body_sha256)
 
 
-def _verdict(heard: Heard) -> Verdict:
+def _verdict(heard: Heard, *, is_done: bool) -> Verdict:
     """Return what an answer says of the attempts it is about."""
     return Verdict(
-        code=None if heard.said is Said.DONE else ErrorCode.TRANSIENT_NETWORK,
+        code=None if is_done else ErrorCode.TRANSIENT_NETWORK,
         phase=Phase.AFTER_SENDING,
         detail=f"status_{heard.detail}",
         http_status=heard.http_status,

@@ -54,7 +54,7 @@ async def ask(target: Target, source: StatusSource, item: Item, clock: Clock, wo
         body_sha256=body_sha256,
     )
     query_id = str(query.query_id)
-    heard = await _post(target, source, query_id, render_status_query(query), delivery_id, clock)
+    heard = await _post(target, source, query_id, render_status_query(query), item, clock)
     asked = Asked(
         query_id=query_id,
         worker=worker,
@@ -68,9 +68,7 @@ async def ask(target: Target, source: StatusSource, item: Item, clock: Clock, wo
     return Answered(heard=heard, asked=asked)
 
 
-async def _post(
-    target: Target, source: StatusSource, query_id: str, body: bytes, delivery_id: str, clock: Clock
-) -> Heard:
+async def _post(target: Target, source: StatusSource, query_id: str, body: bytes, item: Item, clock: Clock) -> Heard:
     timestamp = int(clock.now().timestamp())
     headers = [
         ("content-type", CONTENT_TYPE),
@@ -82,4 +80,11 @@ async def _post(
         answer = await target.client.post(source.url, headers, body)
     except PostError as error:
         return Heard(said=None, detail=error.failure.value)
-    return hear(answer.status, answer.body, query_id=query_id, delivery_id=delivery_id, proof=target.config.proof)
+    return hear(
+        answer.status,
+        answer.body,
+        query_id=query_id,
+        delivery_id=item.delivery_id or "",
+        proof=target.config.proof,
+        absence_proves=target.absence_proves(item),
+    )

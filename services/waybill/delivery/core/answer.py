@@ -14,11 +14,13 @@ from waybill.delivery.core.classify import Proven, Verdict, judge_problem, judge
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import DeliveryId
 
-__all__ = ["judge_answer", "judge_receipt", "retry_after_s"]
+__all__ = ["ABSENT", "judge_answer", "judge_receipt", "retry_after_s"]
 
 #: A wish longer than this is cut: the expiry of the command decides anyway.
 MAX_RETRY_AFTER_S: Final = 86_400.0
 _ACCEPTED: Final = 202
+#: The word for an absence that proves nothing here.
+ABSENT: Final = "absent"
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTH: Final = rf"(?P<month>{'|'.join(_MONTHS)})"
 _TIME: Final = r"(?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2})"
@@ -33,7 +35,9 @@ _DATES: Final = (
 )
 
 
-def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wait_s: float | None) -> Verdict:
+def judge_answer(
+    status: int, body: bytes, *, delivery_id: str, proof: Proof, wait_s: float | None, absence_proves: bool = False
+) -> Verdict:
     """Judge a whole answer to one attempt.
 
     Args:
@@ -42,6 +46,7 @@ def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wa
         delivery_id: a receipt that speaks of another one proves nothing here.
         proof: what closes a delivery at this destination.
         wait_s: what `Retry-After` asked for, in seconds.
+        absence_proves: whether a receipt `absent` closes deliveries of this command type here.
     """
     if not 200 <= status < 300 or status == _ACCEPTED:
         problem = parse_problem(body, status) if body else None
@@ -53,7 +58,7 @@ def judge_answer(status: int, body: bytes, *, delivery_id: str, proof: Proof, wa
     proven = _quick(body, delivery_id)
     if proven is not None:
         return Verdict(code=None, phase=Phase.AFTER_SENDING, http_status=status, proven=proven)
-    return judge_receipt(status, body, delivery_id)
+    return judge_receipt(status, body, delivery_id, absence_proves=absence_proves)
 
 
 def _quick(body: bytes, delivery_id: str) -> Proven | None:
@@ -75,8 +80,12 @@ def _quick(body: bytes, delivery_id: str) -> Proven | None:
     return Proven(status="done", source_version=version, count=count, digest=digest, evidence=evidence)
 
 
-def judge_receipt(status: int, body: bytes, delivery_id: str) -> Verdict:
-    """Judge a receipt that came with a status; it closes a delivery when the verdict has no code."""
+def judge_receipt(status: int, body: bytes, delivery_id: str, *, absence_proves: bool) -> Verdict:
+    """Judge a receipt that came with a status; it closes a delivery when the verdict has no code.
+
+    That something is not there never proves by itself that it was taken away: it may never have been there, or be
+    somewhere else. It closes a delivery only where the destination declared that meaning (AM-4).
+    """
     try:
         receipt = parse_receipt(body)
     except ContractError:
@@ -102,6 +111,11 @@ def judge_receipt(status: int, body: bytes, delivery_id: str) -> Verdict:
             http_status=status,
             proven=proven,
         )
+    elif receipt.contradicts_itself():
+        verdict = judge_status(status, detail="absent_yet_counted")
+    elif receipt.status is ReceiptStatus.ABSENT and not absence_proves:
+        code, phase = ErrorCode.NOT_FOUND, Phase.AFTER_SENDING
+        return Verdict(code=code, phase=phase, detail=ABSENT, http_status=status, proven=proven)
     else:
         return Verdict(code=None, phase=Phase.AFTER_SENDING, http_status=status, proven=proven)
     return verdict

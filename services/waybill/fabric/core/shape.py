@@ -296,6 +296,12 @@ DESTINATION: Final = Shape(
             meaning="Statuses by which a `non_idempotent` destination says that it did nothing.",
         ),
         Field(
+            key="absenceProves",
+            attr="absence_proves",
+            kind=Set(item=COMMAND_TYPE, least=0, into=frozenset),
+            meaning="Command types for which a receipt `absent` closes a delivery, such as deletions; for no others.",
+        ),
+        Field(
             key="statusQuery",
             attr="status_query",
             kind=STATUS_QUERY,

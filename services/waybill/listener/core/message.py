@@ -80,6 +80,7 @@ class Done:
     #: How many things were affected (0 is an answer), a digest over them, or both.
     count: int | None = None
     digest: str | None = None
+    #: ABSENT: it is not there, and nothing was done. Closes a delivery only where fabric.yaml declares that it proves.
     status: ReceiptStatus = ReceiptStatus.DONE
     #: When it happened at the source, where the source says so.
     occurred_at: datetime | None = None
@@ -90,6 +91,8 @@ class Done:
             raise ValueError("a receipt needs source_version and evidence")
         if self.count is None and not self.digest:
             raise ValueError("a receipt needs count or digest")
+        if self.status is ReceiptStatus.ABSENT and self.count:
+            raise ValueError("what was absent was not counted: count is 0 or left out")
 
 
 class Refuse(RefusedError):  # noqa: N818 - handlers read `raise Refuse(...)`
