@@ -1,4 +1,4 @@
-"""`waybill destinations`: see what holds a destination back, and decide about it while workers run."""
+"""`waybill destinations`: see what holds a destination back, decide about it while workers run, invite a new one."""
 
 import getpass
 from collections.abc import Callable, Iterator
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
+from waybill.cli.destinations_invite import invite_command
 from waybill.cli.destinations_now import WORKER_COLUMNS, Now, worker_lines
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, FlowLimits, TenantConfig
@@ -24,13 +25,16 @@ from waybill.kernel.units import format_rate, parse_rate
 __all__ = ["app"]
 
 app = typer.Typer(
-    no_args_is_help=True, help="Pause, resume, drain and limit destinations; workers follow within seconds."
+    no_args_is_help=True,
+    help="Pause, resume, drain and limit destinations; workers follow within seconds. Invite new ones.",
 )
 
 TenantArgument = Annotated[str, typer.Argument(help="The tenant.")]
 DestinationArgument = Annotated[str, typer.Argument(help="The destination, as fabric.yaml names it.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the control.")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who decides. Default: the user of this session.")]
+
+app.command("invite")(invite_command)
 
 #: How many controls `show` tells of one destination.
 _HISTORY = 20

@@ -1,6 +1,6 @@
 """The declarative folders, wherever this installation keeps them.
 
-`topics/`, `avro/` and `connect/` lie at the top of a checkout and travel inside the wheel. The checkout is tried
+`topics/`, `avro/` and `connect/` lie at the top of a checkout and travel inside the wheel, as does the package for Node. The checkout is tried
 first: an editable install leaves a stale copy in site-packages, which must never win.
 """
 
@@ -18,7 +18,7 @@ _PLACES: Final = (
 
 
 def resource_dir(name: str) -> Path:
-    """Return the folder of one kind of declaration: `topics`, `avro` or `connect`.
+    """Return the folder of one kind of declaration: `topics`, `avro` or `connect`; or of the package for Node.
 
     Raises:
         UnavailableError: this installation lacks it.

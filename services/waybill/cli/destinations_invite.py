@@ -1,0 +1,77 @@
+"""`waybill destinations invite`: write the kit for a new destination team."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waybill.cli.output import JsonFlag, console, print_json
+from waybill.contracts.fabric import FabricConfig, Level, Profile
+from waybill.fabric.core.parse import parse
+from waybill.infra.addresses import Addresses
+from waybill.infra.clock import SystemClock
+from waybill.kernel.errors import ConfigError
+from waybill.kernel.ids import DestinationName, Tenant
+from waybill.onboarding import Invitation, make_kit, write_kit
+from waybill.onboarding.core.invitation import invited_by
+
+__all__ = ["invite_command"]
+
+
+def invite_command(  # noqa: PLR0913, PLR0917 - one parameter per flag is how a command line is declared
+    tenant: Annotated[str, typer.Argument(help="The tenant whose commands will be sent.")],
+    destination: Annotated[str, typer.Argument(help="The name of the destination; need not be declared yet.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder to make, or a file that ends in .zip.")],
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="A command type it will receive. Repeatable.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="fabric.yaml: types and level as it declares them.")
+    ] = None,
+    level: Annotated[Level | None, typer.Option("--level", help="What is expected; else as declared, else L1.")] = None,
+    profile: Annotated[Profile, typer.Option("--profile", help="What the team says it can bear.")] = (
+        Profile.DURABLE_IDEMPOTENT
+    ),
+    keys_url: Annotated[
+        str | None, typer.Option("--keys-url", help="Where the public keys are followed, as https://….")
+    ] = None,
+    keys_dir: Annotated[
+        Path | None, typer.Option("--keys-dir", help="Folder of all tenants' keys; else as for `waybill keys`.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write all that a team with Node alone needs for its first listener: keys, samples, a listener, the steps.
+
+    Nothing in it is a secret of the fabric: samples and sandbox are signed with keys made for this kit. What is at
+    --out already stays.
+    """
+    if keys_url is not None and not keys_url.startswith(("https://", "http://")):
+        raise ConfigError("--keys-url: expected https://…")
+    routed, declared, has_secret = invited_by(_declared(file), tenant, destination)
+    invited = Invitation(
+        tenant=Tenant(tenant),
+        destination=DestinationName(destination),
+        command_types=tuple(sorted({*(types or ()), *routed})),
+        level=level or declared or Level.L1,
+        profile=profile,
+        keys_url=keys_url,
+        has_secret=has_secret,
+    )
+    files = make_kit(invited, keys_dir or Path(Addresses.load().need("keys_dir")), SystemClock().now())
+    write_kit(files, out)
+    if as_json:
+        print_json({"out": str(out), "command_types": list(invited.command_types), "files": sorted(files)})
+    else:
+        console.print(f"wrote {len(files)} files to {out}; README.md has the steps", markup=False, soft_wrap=True)
+
+
+def _declared(file: Path | None) -> FabricConfig:
+    if file is None:
+        return FabricConfig(version=0)
+    try:
+        found = parse(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from error
+    if isinstance(found, FabricConfig):
+        return found
+    raise ConfigError(f"{file} has problems: `waybill apply --dry-run -f {file}` names them")

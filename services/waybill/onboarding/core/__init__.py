@@ -1,0 +1,1 @@
+"""What is invited and how it is told; no I/O."""

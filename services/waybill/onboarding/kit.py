@@ -1,0 +1,133 @@
+"""Makes the files of a kit and writes them as a folder or a zip.
+
+The sandbox's keys are made with the kit. Samples are signed with them, at the time the kit was made, and expired a
+millisecond after they were issued.
+"""
+
+import io
+import json
+import tempfile
+import uuid
+import zipfile
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from waybill.conformance.core.commands import Cast, make_command
+from waybill.conformance.keys import ensure_keys, shared_secret
+from waybill.conformance.sender import Letter, signed_headers
+from waybill.contracts.envelope import delivery_id_text, render
+from waybill.crypto.keys import jwks_path
+from waybill.crypto.signing import Signer, load_signer
+from waybill.infra.resources import resource_dir
+from waybill.kernel.errors import ConfigError
+from waybill.onboarding.core.invitation import Invitation
+from waybill.onboarding.core.readme import render_readme
+
+__all__ = ["make_kit", "write_kit"]
+
+_FILES: Final = Path(__file__).parent / "files"
+#: Only their owner reads these, where the file system knows owners.
+_PRIVATE: Final = frozenset({"signing.json", "secret.txt"})
+
+
+def make_kit(invited: Invitation, keys_dir: Path, now: datetime) -> dict[str, bytes]:
+    """Return the files of a kit by their path in it.
+
+    Args:
+        invited: for whom.
+        keys_dir: where the tenant's public keys are; nothing private of it is read.
+        now: when the samples say they were signed.
+
+    Raises:
+        ConfigError: the tenant has no public keys; says what makes them.
+        UnavailableError: this installation lacks the Node package.
+    """
+    public = jwks_path(keys_dir, invited.tenant)
+    if not public.is_file():
+        raise ConfigError(f"no public keys {public}: `waybill keys new --tenant {invited.tenant}` makes them")
+    package = resource_dir("services/listener-typescript")
+    files = {
+        "README.md": render_readme(invited).encode(),
+        "kit.json": _facts(invited, now),
+        "keys/jwks.json": public.read_bytes(),
+        "listener/app.mjs": (_FILES / "app.mjs").read_bytes(),
+        "listener/journal.mjs": (_FILES / "journal.mjs").read_bytes(),
+        "verify.mjs": (_FILES / "verify.mjs").read_bytes(),
+        "results-key.mjs": (_FILES / "results-key.mjs").read_bytes(),
+        "waybill-listener/package.json": (package / "package.json").read_bytes(),
+    }
+    files |= {f"waybill-listener/src/{path.name}": path.read_bytes() for path in (package / "src").glob("*.js")}
+    return files | _sandbox(invited, now)
+
+
+def _facts(invited: Invitation, now: datetime) -> bytes:
+    facts = {
+        "tenant": invited.tenant,
+        "destination": invited.destination,
+        "command_types": list(invited.command_types),
+        "level": invited.level.value,
+        "profile": invited.profile.value,
+        "keys_url": invited.keys_url,
+        "made_on": f"{now:%Y-%m-%d}",
+    }
+    return json.dumps(facts, indent=2).encode() + b"\n"
+
+
+def _sandbox(invited: Invitation, now: datetime) -> dict[str, bytes]:
+    """Make the kit's own keys, and the samples they sign."""
+    with tempfile.TemporaryDirectory(prefix="waybill-kit-") as scratch:
+        folder = Path(scratch)
+        ensure_keys(folder, invited.tenant, now)
+        signer = load_signer(folder, invited.tenant, shared_secret(folder, invited.tenant))
+        names = ("signing.json", "jwks.json", "secret.txt")
+        files = {f"sandbox/{invited.tenant}/{name}": (folder / invited.tenant / name).read_bytes() for name in names}
+    return files | {f"samples/{kind}.json": _sample(invited, kind, signer, now) for kind in invited.command_types}
+
+
+def _sample(invited: Invitation, kind: str, signer: Signer, now: datetime) -> bytes:
+    cast = Cast(tenant=invited.tenant, destination=invited.destination, command_type=kind, data={})
+    made = make_command(cast, uuid.uuid4(), f"sample/{uuid.uuid4()}", now)
+    command = replace(made, source="urn:waybill:onboarding", expires_at=now + timedelta(milliseconds=1))
+    letter = Letter(
+        webhook_id=delivery_id_text(command.command_id, invited.destination),
+        body=render(command, invited.destination),
+    )
+    headers = signed_headers(letter, signer, int(now.timestamp()))
+    request = {"method": "POST", "headers": headers, "body": letter.body.decode()}
+    return json.dumps(request, indent=2).encode() + b"\n"
+
+
+def write_kit(files: Mapping[str, bytes], out: Path) -> None:
+    """Write a kit into a folder, or into one zip where the name ends so.
+
+    Raises:
+        ConfigError: there is something already, which stays, or it cannot be written.
+    """
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise ConfigError(f"{out} is there already and stays as it is: name another --out")
+    try:
+        if out.suffix == ".zip":
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_bytes(_zipped(files, out.stem))
+            return
+        for name, content in files.items():
+            path = out / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600 if path.name in _PRIVATE else 0o644)
+            path.write_bytes(content)
+    except OSError as error:
+        raise ConfigError(f"{out}: {error.strerror}") from error
+
+
+def _zipped(files: Mapping[str, bytes], folder: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            entry = zipfile.ZipInfo(f"{folder}/{name}")
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o600 if Path(name).name in _PRIVATE else 0o644) << 16
+            archive.writestr(entry, content)
+    return packed.getvalue()
