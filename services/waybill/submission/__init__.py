@@ -4,6 +4,8 @@
 transaction of the outbox's own database: the commands, and beside them the record of what was submitted under which
 `Idempotency-Key`. So what is answered `202` is committed; whether a destination applied it only its deliveries say.
 
+`GET /v1/deliveries` reads what became of them from the read model.
+
 Invariants:
 
 - **One key, one submission.** The same bytes under the same key are the same submission, with the same id, however

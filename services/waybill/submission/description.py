@@ -10,10 +10,12 @@ from typing import Any, Final
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import CONTENT_TYPE as PROBLEM_TYPE
 from waybill.contracts.problem import TYPE_PREFIX
+from waybill.contracts.states import State
 from waybill.submission.core.members import command_schema
+from waybill.submission.core.pages import MAX_LIMIT
 from waybill.submission.core.reading import COMMANDS, MAX_COMMANDS, Form
 
-__all__ = ["KEY_PATTERN", "SCHEMAS", "answers", "operation", "submitting"]
+__all__ = ["KEY_PATTERN", "KNOWN_TAG", "PAGE_PARAMETERS", "SCHEMAS", "answers", "operation", "path_id", "submitting"]
 
 KEY_PATTERN: Final = "^[!-~]{1,200}$"
 _INSTANT: Final = {"type": "string", "format": "date-time"}
@@ -57,6 +59,20 @@ _SUBMISSION: Final = _object(
     },
     optional=("ambiguousAt", "settledAt"),
 )
+_STATE: Final = {"type": "string", "enum": list(State)}
+_READ: Final = {
+    "deliveryId": _UUID,
+    "commandId": _UUID,
+    "destination": _TEXT,
+    "aggregate": _TEXT,
+    "sequence": {"type": "integer", "minimum": 1},
+    "state": _STATE,
+    "version": {"type": "integer", "minimum": 0},
+}
+_KNOWN_LATER: Final = {
+    **dict.fromkeys(("commandType", "requestId", "errorCode", "detail", "proofLevel"), _TEXT),
+    **dict.fromkeys(("issuedAt", "expiresAt", "updatedAt"), _INSTANT),
+}
 _CODES: Final = {"type": "string", "enum": [TYPE_PREFIX + code for code in ErrorCode]}
 _PROBLEM: Final = _object(
     {
@@ -81,8 +97,34 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "IssuedCommand": _ISSUED,
     "Submission": _SUBMISSION,
     "Submissions": _object({"submissions": _list("Submission")}),
+    "Delivery": _object({**_READ, **_KNOWN_LATER}, optional=tuple(_KNOWN_LATER)),
+    "Deliveries": _object({"deliveries": _list("Delivery"), "next": _TEXT}, optional=("next",)),
     "Problem": _PROBLEM,
 }
+
+
+def _parameter(name: str, place: str, schema: Mapping[str, Any], description: str = "") -> dict[str, Any]:
+    said = {"description": description} if description else {}
+    return {"name": name, "in": place, "required": place == "path", "schema": schema, **said}
+
+
+PAGE_PARAMETERS: Final = (
+    _parameter("destination", "query", {"type": "string", "pattern": "^[a-z][a-z0-9-]{0,29}$"}),
+    _parameter("state", "query", _STATE),
+    _parameter("aggregate", "query", {"type": "string", "maxLength": 255}),
+    _parameter("requestId", "query", {"type": "string", "maxLength": 255}),
+    _parameter("commandId", "query", _UUID),
+    _parameter("cursor", "query", _TEXT, "`next` of the page before; the filters stay the same."),
+    _parameter("limit", "query", {"type": "integer", "minimum": 1, "maximum": MAX_LIMIT}),
+)
+KNOWN_TAG: Final = _parameter("If-None-Match", "header", _TEXT, "An ETag: 304 while nothing changed.")
+
+
+def path_id(name: str) -> dict[str, Any]:
+    """Return the parameter of a path that is an id."""
+    return _parameter(name, "path", _UUID)
+
+
 _PROBLEMS: Final[Mapping[int, str]] = {
     400: "It cannot be read as what is described here.",
     401: "No credentials, or they were refused.",
@@ -102,7 +144,9 @@ def answers(schema: str, *problems: int, **ok: str) -> dict[int | str, dict[str,
         int(status[1:]): {"description": said, "content": {"application/json": {"schema": _ref(schema)}}}
         for status, said in ok.items()
     }
-    for status in (401, 403, 503, *problems):
+    if 304 in problems:
+        found[304] = {"description": "As the ETag says: nothing changed."}
+    for status in (401, 403, 503, *(each for each in problems if each != 304)):
         found[status] = {
             "description": _PROBLEMS[status],
             "content": {PROBLEM_TYPE: {"schema": _ref("Problem")}},

@@ -18,6 +18,7 @@ from waybill.fabric import ConfigFollower
 from waybill.infra.clock import SystemClock
 from waybill.listener.server import serve
 from waybill.submission.app import build_app
+from waybill.submission.deliveries import Deliveries
 from waybill.submission.outboxes import Outboxes, open_pool
 from waybill.submission.rules import find_rule
 from waybill.submission.submitter import Submitter
@@ -56,7 +57,7 @@ def run(control_dsn: str, *, host: str, port: int, on_start: Callable[[str], Non
                 await outboxes.close()
                 await control.close()
 
-        app = build_app(KeyAuthenticator(find_key(control), clock), submitter, lifespan)
+        app = build_app(KeyAuthenticator(find_key(control), clock), submitter, Deliveries(control), lifespan)
         serve(app, host=host, port=port, on_start=on_start)
 
 

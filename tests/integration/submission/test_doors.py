@@ -27,7 +27,7 @@ NOBODYS = "0199f3c0-0000-7000-8000-000000000000"
 def operations(api: Api) -> Iterator[tuple[str, str]]:
     for path, methods in httpx.get(f"{api.url}/openapi.json", timeout=60).json()["paths"].items():
         for method in methods:
-            yield method.upper(), path.replace("{submissionId}", NOBODYS)
+            yield method.upper(), path.replace("{submissionId}", NOBODYS).replace("{deliveryId}", NOBODYS)
 
 
 @pytest.mark.requirement("HS-1")
@@ -37,7 +37,7 @@ def test_nobody_comes_in_without_credentials(api: Api, header: str | None):
 
     answers = [httpx.request(*each, headers=headers, timeout=60) for each in absolute(api)]
 
-    assert len(answers) >= 4
+    assert len(answers) >= 6
     assert {each.status_code for each in answers} == {401}
     assert {each.headers["www-authenticate"] for each in answers} == {"Bearer"}
     assert len({each.text for each in answers}) == 1
@@ -113,6 +113,10 @@ def test_an_ambiguous_submission_waits_until_a_person_settles_it(api: Api, fresh
     assert first not in [each["submissionId"] for each in api.get("/v1/submissions").json()["submissions"]]
 
 
+def test_reading_needs_a_scope_of_its_own(api: Api):
+    assert [api.get("/v1/deliveries", who).status_code for who in ("shop", "reader")] == [403, 200]
+
+
 def test_what_is_not_there_is_a_problem_too(api: Api):
     answers = [api.get("/v1/nothing"), httpx.delete(f"{api.url}/v1/commands", timeout=60)]
 
@@ -138,7 +142,7 @@ def test_the_description_is_true_whatever_is_sent(api: Api, mode: GenerationMode
         @settings(max_examples=10, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
         @given(case=operation.as_strategy(generation_mode=mode))
         def play(case: Any) -> None:
-            answer = case.call(headers=api.headers("shop"), timeout=60)
+            answer = case.call(headers=api.headers("both"), timeout=60)
             seen.add(answer.status_code)
             case.validate_response(answer, checks=checks)
 
