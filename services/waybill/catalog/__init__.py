@@ -19,7 +19,7 @@ told to. Subjects are record names (`waybill.Outcome`), shared by all tenants.
 from waybill.catalog.core.declaration import TopicDeclaration
 from waybill.catalog.core.plan import Action, TopicChange
 from waybill.catalog.schemas import SchemaResult, apply_schemas, check_schemas, load_schemas
-from waybill.catalog.topics import apply_topics, load_topics, plan_topics
+from waybill.catalog.topics import apply_topics, load_topics, plan_topics, topics_of
 
 __all__ = [
     "Action",
@@ -32,4 +32,5 @@ __all__ = [
     "load_schemas",
     "load_topics",
     "plan_topics",
+    "topics_of",
 ]

@@ -1,6 +1,6 @@
 """Topics of a tenant: load the files, ask the brokers, carry out the plan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from waybill.catalog.core.declaration import TopicDeclaration, parse_topic
@@ -10,7 +10,7 @@ from waybill.infra.resources import resource_dir
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN
 
-__all__ = ["apply_topics", "load_topics", "plan_topics"]
+__all__ = ["apply_topics", "load_topics", "plan_topics", "topics_of"]
 
 
 def load_topics(folder: Path | None = None) -> list[TopicDeclaration]:
@@ -32,6 +32,19 @@ def load_topics(folder: Path | None = None) -> list[TopicDeclaration]:
     if not found:
         raise ConfigError(f"{place}: no topic file; expected commands.yaml and others")
     return found
+
+
+def topics_of(declared: Iterable[TopicDeclaration], results_of: Iterable[str] = ()) -> list[TopicDeclaration]:
+    """Return the topics of a tenant: those each has, and for some of its destinations their own.
+
+    Args:
+        declared: every topic file.
+        results_of: names of the destinations that say later what they did.
+    """
+    names = tuple(results_of)
+    found = list(declared)
+    own = [topic.for_destination(name) for topic in found if topic.is_per_destination for name in names]
+    return [topic for topic in found if not topic.is_per_destination] + own
 
 
 def plan_topics(
@@ -56,7 +69,7 @@ def plan_topics(
         raise ConfigError(f"tenant {tenant!r}: expected {NAME_PATTERN.pattern}")
     if partitions is not None and not 1 <= partitions <= 1000:
         raise ConfigError(f"partitions: expected 1 to 1000, got {partitions}")
-    declarations = load_topics() if declared is None else list(declared)
+    declarations = topics_of(load_topics()) if declared is None else list(declared)
     facts = admin.topics(declaration.topic(tenant) for declaration in declarations)
     live = {
         name: LiveTopic(partitions=fact.partitions, replication=fact.replication, configs=fact.configs)

@@ -11,7 +11,16 @@ from typing import Final, TypeAlias
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from waybill.catalog import Action, apply_schemas, apply_topics, load_schemas, plan_topics
+from waybill.catalog import (
+    Action,
+    TopicDeclaration,
+    apply_schemas,
+    apply_topics,
+    load_schemas,
+    load_topics,
+    plan_topics,
+    topics_of,
+)
 from waybill.contracts.fabric import FabricConfig, OnUnsettled, OutboxConfig, RouteConfig, TenantConfig
 from waybill.contracts.names import (
     commands_topic,
@@ -68,7 +77,7 @@ class TenantTopics:
         if not self._schemas_applied:
             apply_schemas(self._registry, load_schemas())
             self._schemas_applied = True
-        for change in apply_topics(self._admin, tenant.name, tenant.partitions):
+        for change in apply_topics(self._admin, tenant.name, tenant.partitions, declared=_topics(tenant)):
             if change.action is Action.KEPT and change.setting == "partitions":
                 raise RefusedError(
                     f"topic {change.topic} has {change.actual} partitions, the file says {change.wanted}: "
@@ -83,10 +92,14 @@ class TenantTopics:
             for file in load_schemas():
                 if self._registry.find(file.subject, file.text) is None:
                     yield Drift(subject=f"schema {file.subject}", expected="registered", found="missing")
-        for change in plan_topics(self._admin, tenant.name, tenant.partitions):
+        for change in plan_topics(self._admin, tenant.name, tenant.partitions, declared=_topics(tenant)):
             setting = "" if change.setting == "topic" else f"{change.setting}="
             found = f"{setting}{change.actual}" if change.actual is not None else "missing"
             yield Drift(subject=f"topic {change.topic}", expected=f"{setting}{change.wanted}", found=found)
+
+
+def _topics(tenant: TenantConfig) -> list[TopicDeclaration]:
+    return topics_of(load_topics(), [d.name for d in tenant.destinations if d.results is not None])
 
 
 class ConsumerGroups:

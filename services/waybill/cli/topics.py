@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from waybill.catalog import Action, TopicChange, apply_topics, load_topics, plan_topics
+from waybill.catalog import Action, TopicChange, apply_topics, load_topics, plan_topics, topics_of
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
@@ -36,7 +36,7 @@ def plan_command(
     as_json: JsonFlag = False,
 ) -> None:
     """Show what apply would do. Exit 1 when a difference would be kept."""
-    changes = plan_topics(_admin(kafka), tenant, partitions, declared=load_topics(folder))
+    changes = plan_topics(_admin(kafka), tenant, partitions, declared=topics_of(load_topics(folder)))
     _show(tenant, changes, as_json=as_json, applied=False)
 
 
@@ -51,7 +51,7 @@ def apply_command(
 ) -> None:
     """Make the topics of a tenant. Never shrinks, never deletes, never raises live partitions. Exit 1 when kept."""
     carry_out = plan_topics if dry_run else apply_topics
-    changes = carry_out(_admin(kafka), tenant, partitions, declared=load_topics(folder))
+    changes = carry_out(_admin(kafka), tenant, partitions, declared=topics_of(load_topics(folder)))
     _show(tenant, changes, as_json=as_json, applied=not dry_run)
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "Profile",
     "Proof",
     "RepeatBound",
+    "ResultSource",
     "RetryPolicy",
     "RouteConfig",
     "SecretRef",
@@ -120,6 +121,16 @@ class StatusSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSource:
+    """How a destination that answers `202` says later what it did."""
+
+    #: Public keys its results are signed with, `whpk_` and base64; several while they rotate.
+    keys: tuple[str, ...]
+    #: Seconds from the `202` until the delivery is given up as accepted and decided about by its profile (RS-4).
+    wait_s: float = 3_600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
     """Limits of one HTTP attempt."""
 
@@ -186,6 +197,8 @@ class DestinationConfig:
     absence_proves: frozenset[str] = frozenset()
     #: Whom to ask about an `ambiguous` delivery; None leaves it to people.
     status_query: StatusSource | None = None
+    #: How it says later what it did; None: a `202` proves nothing.
+    results: ResultSource | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     #: Attempts in flight over all aggregates of this destination, per worker process.
     concurrency: int = 64

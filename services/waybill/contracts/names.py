@@ -13,6 +13,7 @@ __all__ = [
     "intake_group",
     "outcomes_topic",
     "read_model_group",
+    "results_topic",
     "state_topic",
     "topic_prefix",
 ]
@@ -48,6 +49,11 @@ def dead_letters_topic(tenant: Tenant) -> str:
 def decisions_topic(tenant: Tenant) -> str:
     """What people decided, on the partition of the command's aggregate."""
     return f"{PREFIX}.{tenant}.decisions"
+
+
+def results_topic(tenant: Tenant, destination: DestinationName) -> str:
+    """What one destination says later of what it accepted, on the partition of the command's aggregate."""
+    return f"{PREFIX}.{tenant}.results.{destination}"
 
 
 def config_topic(tenant: Tenant) -> str:

@@ -18,6 +18,7 @@ from waybill.delivery.desk import Desk, Given
 from waybill.delivery.gate import LEASE_S, Claimed, Gate
 from waybill.delivery.intents.attempts import Intents
 from waybill.delivery.lookups.settling import KnowingSettler
+from waybill.delivery.results.hearing import Results
 from waybill.delivery.settler import Topics
 from waybill.delivery.store import Owned
 from waybill.delivery.takeover import LeftOver, Sweeper, find_position, publish_left_over, read_rows
@@ -53,7 +54,8 @@ class PartitionActor:
         self.problem: str | None = None
         self._is_taking = self._released = False
         self._known: set[int] = set()
-        self._gate = Gate(desk, self, self.settler)
+        self.results = Results(desk, self, self.settler)
+        self._gate = Gate(desk, self, self.settler, self.results)
         self.intents = Intents(desk, self, self.settler, self._gate)
         self.decider = Decider(desk, self, self.settler)
         self._moved_at = 0.0
@@ -69,7 +71,8 @@ class PartitionActor:
 
     def offset_move(self) -> OffsetMove:
         """Return the offset to commit, with the proof of ownership."""
-        note = self._gate.note(self.owned, self.lanes, self.decider.position, is_released=self._released)
+        decided_to, heard_to = self.decider.position, self.results.position
+        note = self._gate.note(self.owned, self.lanes, decided_to, heard_to, is_released=self._released)
         return OffsetMove(self._given.group_metadata, self._topics.commands, self.partition, self.lanes.base(), note)
 
     def carried(self, started: float, move: OffsetMove) -> None:
@@ -135,6 +138,7 @@ class PartitionActor:
         self._known = {_hash(str(key)) for key in left.known}
         await publish_left_over(desk, self, self.settler)
         await self.decider.load(position[1].decided_to)
+        await self.results.load(position[1].heard_to)
         return position, left
 
     async def give_back(self, budget_s: float) -> None:
@@ -161,6 +165,7 @@ class PartitionActor:
         self.gone = True
         self.is_closing = True
         self.decider.end()
+        self.results.end()
         _leave_ghosts(self._desk.ghosts, self.lanes)
 
     # Records
@@ -221,6 +226,7 @@ class PartitionActor:
             self._moved_at = mono
             self._desk.committer.carry(self)
         self._sweeper.tick(mono)
+        self.results.tick()
 
     def slow(self, lane: Lane, item: Item, deadline: datetime) -> None:
         """Give an attempt that takes long its row while it is in flight, so that the offset can move on."""

@@ -1,25 +1,41 @@
 """What the owners of partitions share, and what they are to each other: the seams inside the component."""
 
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from waybill.contracts.decision import Decision
 from waybill.delivery.committer import Committer, Fenced
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
 from waybill.delivery.core.records import Place, Try
 from waybill.delivery.core.repeats import Outcome
-from waybill.delivery.decisions.feed import DecisionFeed
+from waybill.delivery.core.results.believing import Arrived
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
 from waybill.delivery.store import Owned
 from waybill.infra.kafka import GroupReader
+from waybill.infra.topic_feed import TopicFeed
 from waybill.kernel.ids import Tenant
 
-__all__ = ["Desk", "Given", "Owner"]
+__all__ = ["Desk", "Feeds", "Given", "Owner"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feeds:
+    """What a process reads by assignment for all its owners."""
+
+    decisions: TopicFeed[Decision]
+    results: TopicFeed[Arrived]
+
+    async def close(self) -> None:
+        """End both."""
+        await self.decisions.close()
+        await self.results.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,10 +138,12 @@ class Desk(Protocol):
     tenant: Tenant
     target: Target
     committer: Committer
-    feed: DecisionFeed
+    feeds: Feeds
     tools: RowTools
     limits: Limits
     worker: str
+    #: Results that were weighed, by what became of them.
+    results: Counter[str]
     #: Aggregates with an attempt of a former owner in this process.
     ghosts: dict[str, int]
     #: What was signed in this second.

@@ -8,6 +8,7 @@ from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
 from waybill.delivery.core.position import MAX_UNSETTLED, Position
 from waybill.delivery.core.reach import NARROW, WINDOW, Reach
 from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.results.hearing import Results
 from waybill.delivery.settler import Settler
 from waybill.delivery.store import Owned
 from waybill.infra.kafka import Record
@@ -31,8 +32,8 @@ Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
 class Gate:
     """The last look before a byte leaves, for one owner."""
 
-    def __init__(self, desk: Desk, owner: Owner, settler: Settler) -> None:
-        self._desk, self._owner, self._settler = desk, owner, settler
+    def __init__(self, desk: Desk, owner: Owner, settler: Settler, results: Results) -> None:
+        self._desk, self._owner, self._settler, self._results = desk, owner, settler, results
         self._lease_start = -LEASE_S
         #: How far attempts may go.
         self.reach = Reach()
@@ -53,7 +54,7 @@ class Gate:
         window = NARROW if self._desk.target.rule.needs_intent else WINDOW
         self.reach = Reach(note.sent_to, note.settled_to, note.unsettled, window)
 
-    def note(self, owned: Owned, lanes: PartitionLanes, decided_to: int, *, is_released: bool) -> str:
+    def note(self, owned: Owned, lanes: PartitionLanes, decided_to: int, heard_to: int, *, is_released: bool) -> str:
         """Return what stands beside the next committed offset."""
         unsettled, settled_to = self.reach.settled(*lanes.first_unsettled(MAX_UNSETTLED), lanes.position)
         sent_to = self.reach.promise(lanes.position, is_released=is_released)
@@ -64,6 +65,7 @@ class Gate:
             settled_to=settled_to,
             unsettled=unsettled,
             decided_to=decided_to,
+            heard_to=heard_to,
             beacon=owned.beacons.promise(),
         ).encode()
 
@@ -99,7 +101,9 @@ class Gate:
         if lane.asleep:
             self._owner.lanes.rouse(lane)
             self._owner.pump()
-        if item is None or lane.held or lane.unsaid or not self._has_lease(lane, item):
+        if item is None or lane.held or lane.unsaid or self._results.meet(lane, item):
+            return None
+        if not self._has_lease(lane, item):
             return None
         now = self._desk.tools.clock.now()
         due = self._not_before(lane, item, now)

@@ -15,8 +15,7 @@ from waybill.delivery.committer import Committer
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
 from waybill.delivery.core.ownership import Claim
-from waybill.delivery.decisions.feed import DecisionFeed
-from waybill.delivery.desk import Given, Owner
+from waybill.delivery.desk import Feeds, Given, Owner
 from waybill.delivery.gate import Claimed
 from waybill.delivery.ports import Clients
 from waybill.delivery.reader import ReaderThread
@@ -47,8 +46,8 @@ class GroupSettings:
     #: Seconds that attempts may take to end when a partition is given back.
     drain_s: float = 5.0
     clients: Clients = field(default_factory=Clients)
-    #: Decisions of people, for all groups.
-    feed: DecisionFeed
+    #: What people decided and destinations said, for all groups.
+    feeds: Feeds
 
 
 class DestinationGroup:
@@ -58,12 +57,13 @@ class DestinationGroup:
         self.target, self.committer, self.tools = target, committer, tools
         self.tenant = target.config.tenant
         self.name = delivery_group(target.config.tenant, target.name)
-        self.limits, self.worker, self.feed = settings.limits.copy(), settings.worker, settings.feed
+        self.limits, self.worker, self.feeds = settings.limits.copy(), settings.worker, settings.feeds
         self.senders = Senders(self, tools.clock)
         self.ghosts, self.signed = self.senders.ghosts, self.senders.signed
         self.actors: dict[int, PartitionActor] = {}
-        #: Attempts that ended by result, `ok` or an error code, since the process began.
+        #: Attempts that ended by result, `ok`, `accepted` or an error code, since the process began.
         self.counts: Counter[str] = Counter()
+        self.results: Counter[str] = Counter()  # by what became of them
         #: Why it cannot work, in words for people; None while it can.
         self.problem: str | None = None
         self.has_ended = asyncio.Event()
@@ -236,7 +236,7 @@ class DestinationGroup:
 
     def count(self, owner: Owner, verdict: Verdict, item: Item) -> None:
         """Count an attempt; one that did not end well is an event of its own."""
-        self.counts[verdict.code.value if verdict.code else "ok"] += 1
+        self.counts[_result(verdict)] += 1
         if verdict.code is not None:
             self.senders.valve.told(verdict, item.aggregate)
             self._log.info("delivery.attempted", **_wide(owner, verdict, item))
@@ -253,6 +253,12 @@ class DestinationGroup:
         if self.actors.get(owner.partition) is owner:
             self._doubted.add(owner.partition)
             self._reader.tell(lambda reader: self._reader.reassign(owner.partition, reader))
+
+
+def _result(verdict: Verdict) -> str:
+    if verdict.code is not None:
+        return verdict.code.value
+    return "ok" if verdict.is_proven else "accepted"
 
 
 def _resuming(owner: Owner) -> Callable[[GroupReader], None]:

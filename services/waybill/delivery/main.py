@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from waybill.contracts.codec import DEAD_LETTER, DECISION, OUTCOME, TASK_STATE, AvroReader, schema_text
-from waybill.contracts.decision import read_decision
+from waybill.contracts.decision import Decision, read_decision
 from waybill.contracts.fabric import DestinationConfig
 from waybill.crypto.signing import Signer, load_signer
 from waybill.delivery.controls.report_statements import ReportStore
 from waybill.delivery.controls.statements import ControlStore
 from waybill.delivery.core.records import SchemaIds
-from waybill.delivery.decisions.feed import Decoder
 from waybill.delivery.failpoints import from_environment
 from waybill.delivery.ports import Clients, ConfigSource
 from waybill.delivery.store import TaskStore
@@ -80,7 +79,7 @@ def read_schema_ids(registry: Registry) -> SchemaIds:
     return SchemaIds(outcome=ids[OUTCOME], task_state=ids[TASK_STATE], dead_letter=ids[DEAD_LETTER])
 
 
-def decision_decoder(registry: Registry) -> Decoder:
+def decision_decoder(registry: Registry) -> Callable[[bytes], Decision]:
     """Return what reads decisions; it asks the registry once for each schema they were written with."""
     reader = AvroReader(DECISION, registry.schema)
     return lambda value: read_decision(value, reader)

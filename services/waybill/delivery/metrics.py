@@ -26,6 +26,7 @@ __all__ = [
     "PARTITIONS_PAUSED",
     "PARTITIONS_REWOUND",
     "PARTITIONS_STUCK",
+    "RESULTS",
     "ROWS_WAITING",
     "TRANSACTIONS",
     "TRANSACTION_FAILURES",
@@ -39,8 +40,14 @@ _HERE: Final = ("tenant", "destination")
 ATTEMPTS: Final = Metric(
     name="waybill_delivery_attempts_total",
     kind=Kind.COUNTER,
-    meaning="Attempts that ended, by result: ok or an error code.",
+    meaning="Attempts that ended, by result: ok, accepted or an error code.",
     labels=(*_HERE, "result"),
+)
+RESULTS: Final = Metric(
+    name="waybill_delivery_results_total",
+    kind=Kind.COUNTER,
+    meaning="Results of a destination by what became of them: settled, late or refused.",
+    labels=(*_HERE, "became"),
 )
 INFLIGHT: Final = Metric(
     name="waybill_delivery_inflight_attempts", kind=Kind.GAUGE, meaning="Attempts under way.", labels=_HERE
@@ -120,6 +127,7 @@ TRANSACTION_FAILURES: Final = Metric(
 
 METRICS: Final = (
     ATTEMPTS,
+    RESULTS,
     INFLIGHT,
     LANES,
     LANES_HALTED,
@@ -188,6 +196,8 @@ class Meter:
             self._collectors[HELD_BACK.name].labels(*here, why.value).set(group.senders.valve.why is why)
         for result, count in group.counts.items():
             self._count(ATTEMPTS, (*here, result), count)
+        for became, count in group.results.items():
+            self._count(RESULTS, (*here, became), count)
 
     def _count(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         """Bring a counter up to a running total; a part that started anew begins at 0 again."""

@@ -56,6 +56,7 @@ class Clients:
     reader: Callable[..., GroupReader] = GroupReader
     producer: Callable[..., TransactionalProducer] = TransactionalProducer
     http: Callable[..., GuardedClient] = GuardedClient
-    decisions: Callable[..., TopicReader] = TopicReader
+    #: Of decisions and results.
+    topics: Callable[..., TopicReader] = TopicReader
     #: Takes the name of the thread.
     strand: Callable[[str], Strand[Any]] = ThreadStrand

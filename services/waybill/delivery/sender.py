@@ -7,7 +7,7 @@ from typing import Final
 from waybill.contracts.envelope import CONTENT_TYPE, render
 from waybill.contracts.fabric import DestinationConfig, FabricConfig
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
-from waybill.delivery.core.answer import judge_answer, retry_after_s
+from waybill.delivery.core.answer import accepted, judge_answer, retry_after_s
 from waybill.delivery.core.classify import Failure, Verdict, judge_failure
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Recorder, Try
@@ -117,7 +117,8 @@ class Target:
             now = self._clock.now()
         else:
             now = self._clock.now()
-            verdict = judge_answer(
+            source = None if item.is_resolution else self.config.results
+            verdict = accepted(answer.status, source) or judge_answer(
                 answer.status,
                 answer.body,
                 delivery_id=delivery_id,

@@ -12,13 +12,13 @@ from typing import Final
 
 from waybill.contracts.codes import ErrorCode, Phase
 from waybill.contracts.names import commands_topic, dead_letters_topic, outcomes_topic, state_topic
-from waybill.contracts.states import Move, State
+from waybill.contracts.states import BLOCKING, Move, State
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.freshness import second_after
 from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.core.ownership import identify
 from waybill.delivery.core.records import Event, Try, millis
-from waybill.delivery.core.retry import UNREADABLE, Again, End, History, decide, expired, moved
+from waybill.delivery.core.retry import UNREADABLE, Await, End, History, decide, expired, moved
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.resolutions.resolver import Resolver
 from waybill.delivery.rows import Rows
@@ -27,7 +27,7 @@ from waybill.infra.kafka import Outgoing
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import InvariantBroken
 
-__all__ = ["Settler", "Topics", "untried"]
+__all__ = ["Settler", "Topics", "history_of", "untried"]
 
 _NO_BODY: Final = ""
 
@@ -101,7 +101,7 @@ class Settler:
         """Record what an attempt came to and move on."""
         desk, owner = self._desk, self._owner
         desk.count(owner, verdict, item)
-        if verdict.code is not None or item.held is not Held.MEMORY:
+        if not verdict.is_proven or item.held is not Held.MEMORY:
             self._finish_slowly(lane, item, verdict, attempt)
             return
         item.attempts = attempt.number
@@ -126,16 +126,17 @@ class Settler:
             return
         now = self._desk.tools.clock.now()
         fresh_from = second_after(attempt.started_ms)
-        target = self._desk.target
-        rule = target.rule_for(item)
-        decision = decide(target.config.retry, rule, _history(item, now, fresh_from), verdict, now)
+        target, history = self._desk.target, history_of(item, now, fresh_from)
+        decision = decide(target.config.retry, target.rule_for(item), history, verdict, now)
         item.attempts, item.expected = attempt.number, verdict.expected_sequence
         item.throttled += verdict.code is ErrorCode.RATE_LIMIT
         item.sent = item.sent or verdict.phase is not Phase.BEFORE_SENDING
         item.may_have_acted = item.may_have_acted or verdict.may_have_acted
-        item.next_due = decision.due if isinstance(decision, Again) else None
+        item.next_due = None if isinstance(decision, End) else decision.due
         if isinstance(decision, End):
             self.end(lane, item, decision, attempt, verdict)
+        elif isinstance(decision, Await):
+            self.end(lane, item, End(move=Move.ACCEPT, code=None, detail=verdict.detail), attempt, verdict)
         elif decision.is_hot:
             self.fresh_from = max(self.fresh_from, fresh_from)
             self.audit(item, Event("attempt", item.state, False, attempt, verdict))
@@ -222,14 +223,13 @@ class Settler:
     def _publish(self, lane: Lane | None, item: Item, row: RowImage | RowMove) -> None:
         """Tell Kafka what a row says; a lane whose head ended goes on at once.
 
-        A head that is tried again waits until Kafka has it: a row remembers one unsaid move, and the next would
-        take its place.
+        Any other waits until Kafka has it: a row remembers one unsaid move, and the next would take its place.
         """
         failpoints, rows, owner = self._desk.tools.failpoints, self.rows, self._owner
         if row.pending_outcome is None or row.pending_state is None:
             raise InvariantBroken("a move without an outcome")
         failpoints("before_publish")
-        again = _untold(lane) if lane is not None and item.state is State.RETRYING else None
+        again = _untold(lane) if lane is not None and item.state in BLOCKING else None
 
         def done() -> None:
             failpoints("after_publish")
@@ -283,7 +283,8 @@ def _id(item: Item) -> str:
     return item.delivery_id
 
 
-def _history(item: Item, now: datetime, fresh_from: datetime) -> History:
+def history_of(item: Item, now: datetime, fresh_from: datetime) -> History:
+    """Return what is known of a delivery's earlier tries."""
     return History(
         delivery_id=_id(item),
         attempts=item.attempts - item.throttled,

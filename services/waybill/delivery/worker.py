@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
+from waybill.contracts.decision import Decision
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
 from waybill.delivery import metrics
 from waybill.delivery.committer import Committer, Pace
@@ -22,18 +23,20 @@ from waybill.delivery.controls.traffic import MAX_IN_FLIGHT, Traffic
 from waybill.delivery.controls.watch import StuckWatch
 from waybill.delivery.core.lanes import Limits
 from waybill.delivery.core.records import Recorder, SchemaIds
-from waybill.delivery.decisions.feed import DecisionFeed, Decoder
+from waybill.delivery.desk import Feeds
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.group import DestinationGroup, GroupSettings
 from waybill.delivery.intake import Intake, IntakeSettings
 from waybill.delivery.ports import Clients, ConfigSource, SignerSource, Standing
+from waybill.delivery.results.hearing import arrived
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target, outbound_of
 from waybill.delivery.store import TaskStore
 from waybill.egress.client import GuardedClient
 from waybill.infra.kafka import TransactionalProducer
 from waybill.infra.log import get_logger
-from waybill.infra.topic_reader import TopicReader
+from waybill.infra.topic_feed import TopicFeed
+from waybill.infra.topic_reader import PlacedRecord, TopicReader
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.kernel.ids import Tenant
@@ -79,7 +82,8 @@ class WorkerParts:
     signers: SignerSource
     store: TaskStore
     schema_ids: SchemaIds
-    read_decision: Decoder
+    #: Reads a value of the decisions topic; may block.
+    read_decision: Callable[[bytes], Decision]
     clock: Clock
     failpoints: Failpoints = field(default_factory=Failpoints)
     clients: Clients = field(default_factory=Clients)
@@ -105,7 +109,7 @@ class Worker:
         self._seen_version, self._wanted_groups = -1, 0
         self._broken: BaseException | None = None
         self._committer: Committer | None = None
-        self._feed: DecisionFeed | None = None
+        self._feeds: Feeds | None = None
         self._log = get_logger("delivery").bind(worker=settings.slot)
 
     def is_alive(self) -> Mapping[str, bool]:
@@ -137,7 +141,7 @@ class Worker:
         strand = self._parts.clients.strand("committer")
         self._committer = Committer(self._make_producer, self._parts.clock, self._break, strand, self._settings.pace)
         self._committer.start()
-        self._feed = _feed(self._settings, self._parts, self._break)
+        self._feeds = _feeds(self._settings, self._parts, self._break)
         self._log.info("worker.started")
         try:
             await self._traffic.start(stop)
@@ -158,7 +162,7 @@ class Worker:
                 await self._drain()
                 await self._traffic.stop()
                 await self._reporter.leave()
-            await self._feed.close()
+            await self._feeds.close()
             await self._committer.close()
             await self._parts.store.close()
         if self._broken is not None:
@@ -212,7 +216,7 @@ class Worker:
 
     def _join(self, key: Key, destination: DestinationConfig, version: int) -> None:
         assert self._committer is not None
-        assert self._feed is not None
+        assert self._feeds is not None
         try:
             target = self._target(destination, version, None)
         except (ConfigError, UnavailableError) as error:
@@ -225,7 +229,7 @@ class Worker:
             limits=self._settings.limits,
             drain_s=self._settings.drain_s,
             clients=self._parts.clients,
-            feed=self._feed,
+            feeds=self._feeds,
         )
         group = self.groups[key] = DestinationGroup(target, self._committer, self.tools, settings)
         self._traffic.join(key, group)
@@ -312,13 +316,23 @@ def _intake_settings(tenant: Tenant, settings: WorkerSettings, parts: WorkerPart
     )
 
 
-def _feed(settings: WorkerSettings, parts: WorkerParts, on_broken: Callable[[BaseException], None]) -> DecisionFeed:
-    """Make what reads decisions for all groups; it connects when the first partition is owned."""
+def _feeds(settings: WorkerSettings, parts: WorkerParts, on_broken: Callable[[BaseException], None]) -> Feeds:
+    """Make what reads decisions and results for all groups; each connects when the first partition is watched."""
 
-    def reader() -> TopicReader:
-        return parts.clients.decisions(settings.bootstrap, f"waybill-decisions.{settings.slot}")
+    def decisions() -> TopicReader:
+        return parts.clients.topics(settings.bootstrap, f"waybill-decisions.{settings.slot}")
 
-    return DecisionFeed(reader, parts.read_decision, parts.clients.strand("decisions"), on_broken)
+    def results() -> TopicReader:
+        return parts.clients.topics(settings.bootstrap, f"waybill-results.{settings.slot}", tells_end=True)
+
+    def decide(record: PlacedRecord) -> Decision:
+        return parts.read_decision(record.value or b"")
+
+    strand = parts.clients.strand
+    return Feeds(
+        decisions=TopicFeed(decisions, decide, strand("decisions"), on_broken),
+        results=TopicFeed(results, arrived, strand("results"), on_broken),
+    )
 
 
 def halting_on_expiry(config: FabricConfig, tenant: str) -> frozenset[str]:

@@ -149,14 +149,14 @@ class Workers:
         def http(outbound: Outbound) -> GuardedClient:
             return cast("GuardedClient", SimHttp(process, outbound, self._world.listeners))
 
-        def decisions(bootstrap: str, client_id: str) -> TopicReader:
+        def topics(bootstrap: str, client_id: str, **more: bool) -> TopicReader:
             return cast("TopicReader", SimDecisions(process, self._wire))
 
         return Clients(
             reader=reader,
             producer=producer,
             http=http,
-            decisions=decisions,
+            topics=topics,
             strand=lambda _: SimStrand[Any](process),
         )
 

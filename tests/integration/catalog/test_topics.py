@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from waybill.catalog import Action, apply_topics, load_topics, plan_topics
+from waybill.catalog import Action, apply_topics, load_topics, plan_topics, topics_of
 from waybill.devstack import Stack
 from waybill.infra.clock import SystemClock
 from waybill.infra.kafka_admin import KafkaAdmin
@@ -31,7 +31,7 @@ def test_every_topic_is_made_as_declared_and_a_second_run_finds_nothing(admin: K
     made = apply_topics(admin, fresh_tenant, 4)
     again = apply_topics(admin, fresh_tenant, 4)
 
-    declared = load_topics()
+    declared = topics_of(load_topics())
     facts = admin.topics(topic.topic(fresh_tenant) for topic in declared)
     assert [change.action for change in made] == [Action.CREATE] * len(declared)
     assert again == []

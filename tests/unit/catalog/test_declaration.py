@@ -2,7 +2,7 @@
 
 import pytest
 
-from waybill.catalog import load_topics
+from waybill.catalog import load_topics, topics_of
 from waybill.catalog.core.declaration import parse_topic
 from waybill.kernel.errors import ConfigError
 
@@ -104,7 +104,15 @@ def test_retention_is_a_time_a_size_or_both(text: str, ms: int | None, size: int
 def test_the_shipped_files_are_read_and_commands_comes_first() -> None:
     names = [declared.name for declared in load_topics()]
 
-    assert names == ["commands", "config", "dead-letters", "decisions", "outcomes", "state"]
+    assert names == ["commands", "config", "dead-letters", "decisions", "outcomes", "results", "state"]
+
+
+def test_a_topic_of_destinations_is_one_for_each_that_needs_it() -> None:
+    names = [topic.topic("acme") for topic in topics_of(load_topics(), ["crm", "cad"])]
+
+    assert names[-2:] == ["waybill.acme.results.crm", "waybill.acme.results.cad"]
+    assert "waybill.acme.results" not in names
+    assert [topic.name for topic in topics_of(load_topics())] == ["commands", "config", "dead-letters", "decisions", "outcomes", "state"]  # fmt: skip
 
 
 def test_state_outlives_commands_and_compacted_topics_close_their_segments() -> None:

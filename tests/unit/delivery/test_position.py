@@ -13,6 +13,7 @@ NOTE = Position(
     sent_to=300,
     settled_to=200,
     unsettled=(100, 130),
+    heard_to=7,
     beacon=uuid.UUID(int=2),
 )
 
@@ -23,6 +24,10 @@ def test_a_note_is_read_back_as_it_was_written() -> None:
 
 def test_a_note_of_a_version_that_knew_no_beacons_names_none() -> None:
     assert Position.decode(NOTE.encode().partition(";beacon=")[0]).beacon is None
+
+
+def test_a_note_of_a_version_that_heard_no_results_begins_at_the_first() -> None:
+    assert Position.decode(NOTE.encode().replace(";heard_to=7", "")).heard_to == 0
 
 
 def test_a_damaged_beacon_is_refused() -> None:
@@ -37,6 +42,8 @@ def test_the_longest_note_fits() -> None:
         released=True,
         sent_to=far,
         settled_to=far,
+        decided_to=far,
+        heard_to=far,
         unsettled=tuple(range(far - MAX_UNSETTLED * 2**20, far, 2**20)),
         beacon=uuid.uuid4(),
     )

@@ -108,6 +108,9 @@ WRONG = {
     "not needed": ("proof: receipt", "notDone: [503]", 17, "tenants[0].destinations[0].notDone[0]", "not-done", "non_idempotent"),
     "no settling": ("proof: receipt", "statusQuery: {url: 'http://crm.example/status'}", 17, "tenants[0].destinations[0].statusQuery.settleAfter", "required-keys", ""),
     "settled at once": ("proof: receipt", "statusQuery: {url: 'http://crm.example/status', settleAfter: 500ms}", 17, "tenants[0].destinations[0].statusQuery.settleAfter", "status-query", "1s to 1d"),
+    "results of nobody": ("proof: receipt", "results: {wait: 1h}", 17, "tenants[0].destinations[0].results.keys", "required-keys", ""),
+    "results waited for for ever": ("proof: receipt", "results: {keys: [whpk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=], wait: 30d}", 17, "tenants[0].destinations[0].results.wait", "results", "1s to 7d"),
+    "a private key": ("proof: receipt", "results: {keys: [whsk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]}", 17, "tenants[0].destinations[0].results.keys[0]", "results", "public key"),
     "asked nowhere": ("proof: receipt", "statusQuery: {url: /status, settleAfter: 10m}", 17, "tenants[0].destinations[0].statusQuery.url", "url", "http or https"),
     "no tradeoff": ("Keeps every identifier for 30 days.", "' '", 16, "tenants[0].destinations[0].tradeoff", "tradeoff", "in words"),
     "horizon": ("dedupRetention: 30d", "dedupRetention: 191h", 19, "tenants[0].destinations[0].dedupRetention", "dedup-horizon", "at least 8d"),
@@ -349,6 +352,13 @@ def test_no_problem_ever_repeats_a_secret() -> None:
 
 def test_every_rule_a_problem_names_is_in_the_table() -> None:
     named = {rule for _, _, _, _, rule, _ in WRONG.values()} | {rule for _, _, _, rule in CLASHES.values()}
-    of_the_plan = {"group-start-lost", "never-removed", "fixed-partitions", "fixed-schema", "aggregate-stays"}
+    of_the_plan = {
+        "group-start-lost",
+        "never-removed",
+        "fixed-partitions",
+        "fixed-schema",
+        "aggregate-stays",
+        "results-stay",
+    }
 
     assert named | of_the_plan == set(RULES)

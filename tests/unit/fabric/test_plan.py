@@ -11,6 +11,7 @@ from waybill.contracts.fabric import (
     DestinationConfig,
     FabricConfig,
     OutboxConfig,
+    ResultSource,
     RouteConfig,
     SecretRef,
     TenantConfig,
@@ -107,6 +108,15 @@ def test_an_update_names_each_field_as_the_file_writes_it() -> None:
         FieldChange(field="concurrency", old=64, new=8),
         FieldChange(field="hmacSecret.env", old=None, new="H"),
     )
+
+
+@pytest.mark.requirement("RS-4")
+def test_results_are_declared_for_ever() -> None:
+    later = replace(CRM, results=ResultSource(keys=("whpk_" + "A" * 43 + "=",)))
+
+    assert not plan(fabric(), fabric(destinations=(later,))).refusals
+    refused = plan(fabric(destinations=(later,)), fabric()).refusals
+    assert [(str(refusal.key), refusal.rule) for refusal in refused] == [("acme destination/crm", "results-stay")]
 
 
 def test_a_route_may_leave_and_come_back() -> None:

@@ -7,7 +7,7 @@ one that is refused.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
@@ -21,6 +21,7 @@ __all__ = ["TENANT_COUNT", "TopicDeclaration", "parse_topic"]
 TENANT_COUNT: Final = "tenant"
 _CLUSTER: Final = "cluster"
 _FOREVER: Final = "forever"
+_DESTINATION: Final = "destination"
 #: Settings that have a field of their own.
 _FIELD_OF: Final = {
     "cleanup.policy": "cleanup",
@@ -54,6 +55,12 @@ class TopicDeclaration:
     retention_bytes: int | None
     max_message_bytes: int
     settings: Mapping[str, str]
+    #: There is one for each destination that needs it; its name has the destination's behind it.
+    is_per_destination: bool = False
+
+    def for_destination(self, destination: str) -> "TopicDeclaration":
+        """Return the declaration of one destination's own topic."""
+        return replace(self, name=f"{self.name}.{destination}", is_per_destination=False)
 
     def topic(self, tenant: str) -> str:
         """Return the topic's full name for a tenant."""
@@ -96,6 +103,7 @@ def parse_topic(text: str, file: str) -> TopicDeclaration:
     del values["partitions"]
     values["max_message_bytes"] = values.pop("max_message")
     values.setdefault("settings", {})
+    values["is_per_destination"] = values.pop("per", None) is not None
     name = file.rsplit("/", 1)[-1].removesuffix(".yaml")
     return TopicDeclaration(name=name, file=file, retention_ms=retention_ms, retention_bytes=retention_bytes, **values)
 
@@ -134,6 +142,12 @@ def _partitions(node: yaml.Node) -> str:
     if _text(node) != TENANT_COUNT:
         raise _Expected("expected `tenant`: all topics of a tenant have its one count")
     return TENANT_COUNT
+
+
+def _per(node: yaml.Node) -> str:
+    if _text(node) != _DESTINATION:
+        raise _Expected("expected `destination`, or no such field where a tenant has one such topic")
+    return _DESTINATION
 
 
 def _replication(node: yaml.Node) -> int | None:
@@ -196,6 +210,7 @@ def _settings(node: yaml.Node) -> dict[str, str]:
 _READERS: Final[Mapping[str, Callable[[yaml.Node], Any]]] = {
     "description": _text,
     "owner": _text,
+    "per": _per,
     "producers": _texts,
     "consumers": _texts,
     "key": _text,
@@ -208,7 +223,7 @@ _READERS: Final[Mapping[str, Callable[[yaml.Node], Any]]] = {
     "max_message": _size,
     "settings": _settings,
 }
-#: What each field must hold, said where it is missing; `settings` may be.
+#: What each field must hold, said where it is missing; `settings` and `per` may be.
 _HINTS: Final[Mapping[str, str]] = {
     "description": "a sentence that says what a record means",
     "owner": "the team that answers for the topic",

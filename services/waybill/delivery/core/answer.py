@@ -6,7 +6,7 @@ from typing import Final
 from uuid import UUID
 
 from waybill.contracts.codes import ErrorCode, Phase
-from waybill.contracts.fabric import Proof
+from waybill.contracts.fabric import Proof, ResultSource
 from waybill.contracts.json_text import read_json
 from waybill.contracts.problem import parse_problem
 from waybill.contracts.receipt import ReceiptStatus, parse_receipt
@@ -14,7 +14,7 @@ from waybill.delivery.core.classify import Proven, Verdict, judge_problem, judge
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import DeliveryId
 
-__all__ = ["ABSENT", "judge_answer", "judge_receipt", "retry_after_s"]
+__all__ = ["ABSENT", "accepted", "judge_answer", "judge_receipt", "retry_after_s"]
 
 #: A wish longer than this is cut: the expiry of the command decides anyway.
 MAX_RETRY_AFTER_S: Final = 86_400.0
@@ -33,6 +33,20 @@ _DATES: Final = (
     ),
     re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})"),
 )
+
+
+def accepted(status: int, source: ResultSource | None) -> Verdict | None:
+    """Return that a destination took a delivery and says later what it did; None where its answer says something else."""
+    if source is None or status != _ACCEPTED:
+        return None
+    return Verdict(
+        code=None,
+        phase=Phase.AFTER_SENDING,
+        detail="accepted",
+        may_have_acted=True,
+        http_status=status,
+        accepted_for_s=source.wait_s,
+    )
 
 
 def judge_answer(

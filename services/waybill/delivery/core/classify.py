@@ -78,7 +78,7 @@ class Proven:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one attempt came to. `code` is None exactly when the operation was proven."""
+    """What one attempt came to. `code` is None when the operation was proven, or taken to be done later."""
 
     code: ErrorCode | None
     phase: Phase
@@ -90,6 +90,13 @@ class Verdict:
     retry_after_s: float | None = None
     #: The sequence a listener waits for that refused for a gap.
     expected_sequence: int | None = None
+    #: Seconds its result is waited for, when the destination answered that it will do it later.
+    accepted_for_s: float | None = None
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the operation was proven."""
+        return self.code is None and self.accepted_for_s is None
 
     @property
     def is_retried(self) -> bool:
@@ -105,7 +112,9 @@ _E: Final = ErrorCode
 
 #: Exact statuses; ranges follow in `rule_for`.
 STATUSES: Final[dict[int, Rule]] = {
-    202: _rule(_E.PERMANENT_UNSUPPORTED, "accepted_without_receipt", acted=True),  # this profile closes on a receipt
+    202: _rule(
+        _E.PERMANENT_UNSUPPORTED, "accepted_without_receipt", acted=True
+    ),  # unless the destination declares results
     400: _rule(_E.VALIDATION, "bad_request"),
     401: _rule(_E.AUTH, "unauthorized"),
     403: _rule(_E.AUTHZ, "forbidden"),

@@ -1,6 +1,7 @@
 """Lanes that must not go on while their rows are changed by something else than an attempt.
 
 - `end_head` … `reload`: the head ended, and a gap resolution takes its place;
+- `renew`: what was settled before its time, without an attempt;
 - `hold` … `release`: people decided about one of the lane's deliveries. Nothing of a held lane starts, records that
   arrive wait in memory, and `release` begins anew from the rows, whatever became of them.
 
@@ -8,11 +9,12 @@ What breaks otherwise: the next delivery is sent before the listener knows that 
 is sent while it is cancelled.
 """
 
+from collections import deque
 from collections.abc import Sequence
 
 from waybill.delivery.core.lanes import Held, Item, Lane, PartitionLanes
 
-__all__ = ["end_head", "has_memory", "hold", "release", "reload", "stop_loading", "wait_for_rows"]
+__all__ = ["end_head", "has_memory", "hold", "release", "reload", "renew", "stop_loading", "wait_for_rows"]
 
 
 def end_head(lanes: PartitionLanes, lane: Lane, item: Item) -> None:
@@ -46,6 +48,16 @@ def stop_loading(lanes: PartitionLanes, lane: Lane) -> None:
     if lane.loading and lane in lanes.loads:
         lanes.loads.remove(lane)
         lane.loading = False
+
+
+def renew(lanes: PartitionLanes, lane: Lane) -> Lane:
+    """Put another lane in the place of one at rest: whoever would rouse the old one finds it without a head."""
+    fresh = Lane(lane.aggregate)
+    for name in Lane.__slots__:
+        setattr(fresh, name, getattr(lane, name))
+    lane.head, lane.waiting, lane.feed, lane.asleep = None, deque(), deque(), False
+    lanes.lanes[lane.aggregate] = fresh
+    return fresh
 
 
 def has_memory(lane: Lane) -> bool:

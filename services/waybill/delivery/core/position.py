@@ -36,6 +36,8 @@ class Position:
     unsettled: tuple[int, ...] = ()
     #: Decisions of the partition below it are judged; an owner of before decisions leaves none.
     decided_to: int = 0
+    #: Results of the destination on this partition below it are written down; an owner of before results leaves none.
+    heard_to: int = 0
     #: The newest mark its owner had left in the database when the transaction began; None before the first.
     beacon: uuid.UUID | None = None
 
@@ -43,7 +45,7 @@ class Position:
         """Return the metadata string."""
         return (
             f"{_VERSION};epoch={self.epoch};released={int(self.released)};sent_to={self.sent_to}"
-            f";decided_to={self.decided_to};settled_to={self.settled_to};unsettled={_pack(self.unsettled)}"
+            f";decided_to={self.decided_to};heard_to={self.heard_to};settled_to={self.settled_to};unsettled={_pack(self.unsettled)}"
             f";beacon={self.beacon or ''}"
         )
 
@@ -59,8 +61,9 @@ class Position:
         parts = metadata.split(";")
         fields = dict(part.split("=", 1) for part in parts[1:] if "=" in part)
         sent_to, settled_to = fields.get("sent_to", ""), fields.get("settled_to", "")
-        decided_to = fields.get("decided_to", "0")
-        is_whole = sent_to.isdigit() and settled_to.isdigit() and decided_to.isdigit() and "unsettled" in fields
+        decided_to, heard_to = fields.get("decided_to", "0"), fields.get("heard_to", "0")
+        are_numbers = all(text.isdigit() for text in (sent_to, settled_to, decided_to, heard_to))
+        is_whole = are_numbers and "unsettled" in fields
         is_ours = parts[0] == _VERSION and fields.get("released") in {"0", "1"} and is_whole
         if not is_ours:
             raise ContractError(
@@ -78,6 +81,7 @@ class Position:
             sent_to=int(sent_to),
             settled_to=int(settled_to),
             decided_to=int(decided_to),
+            heard_to=int(heard_to),
             unsettled=unsettled,
             beacon=beacon,
         )

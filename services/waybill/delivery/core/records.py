@@ -237,7 +237,7 @@ class Recorder:
                 "count": proven.count,
                 "digest": event.digest if proven.digest is None else proven.digest,
                 "evidence": event.evidence if proven.evidence is None else proven.evidence,
-                "proof_level": self.config.proof.value if verdict and verdict.code is None else None,
+                "proof_level": self.config.proof.value if verdict and verdict.is_proven else None,
                 "profile": self.config.profile.value,
                 "config_version": self.config_version,
                 "body_sha256": attempt.body_sha256,
@@ -261,7 +261,7 @@ class Recorder:
                 "detail": item.detail,
                 "error_code": _code(item.code),
                 "attempt": item.attempts,
-                "next_due": millis(item.next_due) if item.next_due and item.state is State.RETRYING else None,
+                "next_due": millis(item.next_due) if item.next_due and item.state in _DUE else None,
                 "expires_at": millis(item.expires_at) if item.expires_at else now_ms,
                 "owner": self.config.owner,
                 "proof_level": self.config.proof.value if proven else None,
@@ -312,6 +312,8 @@ class Recorder:
 
 
 _NOTHING: Final = Proven()
+#: Where a delivery is when something of it has a time.
+_DUE: Final = frozenset({State.RETRYING, State.DELIVERED})
 
 
 class Event(NamedTuple):

@@ -17,7 +17,7 @@ from waybill.delivery.core.freshness import fresh_due
 from waybill.delivery.core.repeats import RepeatRule
 from waybill.kernel.errors import InvariantBroken
 
-__all__ = ["EXPIRED", "UNREADABLE", "Again", "End", "History", "backoff_s", "decide", "expired", "moved"]
+__all__ = ["EXPIRED", "UNREADABLE", "Again", "Await", "End", "History", "backoff_s", "decide", "expired", "moved"]
 
 #: What an expired delivery carries in `detail`.
 EXPIRED: Final = "expired"
@@ -56,6 +56,13 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Await:
+    """The destination took it: its result is waited for until `due`."""
+
+    due: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class End:
     """No automatic try is left: the move, and why."""
 
@@ -82,7 +89,9 @@ def expired(*, sent: bool) -> End:
     return End(move=Move.FAIL, code=ErrorCode.POLICY_BLOCK, detail=EXPIRED)
 
 
-def decide(policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Verdict, now: datetime) -> Again | End:
+def decide(
+    policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Verdict, now: datetime
+) -> Again | Await | End:
     """Decide what follows an attempt that just ended.
 
     A retry is never due after `expires_at`: at that instant the delivery ends by `expired`. A wish of the
@@ -91,6 +100,8 @@ def decide(policy: RetryPolicy, rule: RepeatRule, history: History, verdict: Ver
     it: it would carry the same signature. What may have had an effect is repeated only where the destination can bear
     it (`core.repeats`).
     """
+    if verdict.accepted_for_s is not None:
+        return Await(due=now + timedelta(seconds=verdict.accepted_for_s))
     if verdict.code is None:
         return End(move=Move.ACKNOWLEDGE, code=None, detail=None)
     if verdict.is_retried:

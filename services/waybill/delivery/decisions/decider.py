@@ -72,11 +72,11 @@ class Decider:
 
     def begin(self) -> None:
         """Read decisions from here on."""
-        self._desk.feed.watch(self._place, self)
+        self._desk.feeds.decisions.watch(self._place, self)
 
     def end(self) -> None:
         """Read no more; what was not judged is read again by the next owner."""
-        self._desk.feed.forget(self._place, self)
+        self._desk.feeds.decisions.forget(self._place, self)
         self._queue.clear()
 
     # What arrives

@@ -87,7 +87,7 @@ class Intents:
         """Go on after an attempt, or after none."""
         now = self._desk.tools.clock.now()
         match outcome:
-            case Tried(verdict, _, True) if verdict.code is None and item.held is Held.MEMORY:
+            case Tried(verdict, _, True) if verdict.is_proven and item.held is Held.MEMORY:
                 self._repeated(lane, item, verdict)
             case Tried(verdict, attempt):
                 self._settler.finished(lane, item, verdict, attempt)

@@ -19,6 +19,7 @@ __all__ = [
     "NAME",
     "NETWORK",
     "NUMBER",
+    "PUBLIC_KEY",
     "RATE",
     "SCHEMA",
     "SIZE",
@@ -36,6 +37,8 @@ __all__ = [
 COMMAND_TYPE_PATTERN: Final = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]*$")
 #: A PostgreSQL schema, usable without quotes.
 SCHEMA_PATTERN: Final = re.compile(r"^(?!pg_)[a-z_][a-z0-9_]{0,39}$")
+#: 32 bytes as Standard Webhooks writes a public key.
+PUBLIC_KEY_PATTERN: Final = re.compile(r"^whpk_[A-Za-z0-9+/]{43}=$")
 ENV_PATTERN: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,126}$")
 
 
@@ -179,3 +182,6 @@ NETWORK: Final = Kind(
     rule="allow-networks",
 )
 NUMBER: Final = Kind(expected="a whole number", read=_number, write=int)
+PUBLIC_KEY: Final = matching(
+    PUBLIC_KEY_PATTERN, "a public key: whpk_ followed by base64 of 32 bytes", most=49, rule="results"
+)

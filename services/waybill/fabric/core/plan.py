@@ -122,6 +122,9 @@ def _refusals(old: Mapping[ObjectKey, Body], new: Mapping[ObjectKey, Body]) -> I
             yield Refusal(key=key, rule="fixed-partitions", message=message)
         elif key.kind is ObjectKind.OUTBOX:
             yield from _outbox_refusals(key, before, after)
+        elif key.kind is ObjectKind.DESTINATION and "results" in before and "results" not in after:
+            message = "results stay declared: deliveries that were accepted wait for one; put the block back"
+            yield Refusal(key=key, rule="results-stay", message=message)
 
 
 def _outbox_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refusal]:

@@ -22,6 +22,7 @@ MAX_TOTAL_S: Final = 300.0
 MAX_CAP_S: Final = 86_400.0
 MAX_REPEATS: Final = 100
 MAX_SETTLE_S: Final = 86_400.0
+MAX_RESULT_WAIT_S: Final = 7 * 86_400.0
 MAX_IN_FLIGHT: Final = 100_000
 
 RULES: Final[dict[str, str]] = {
@@ -42,6 +43,7 @@ RULES: Final[dict[str, str]] = {
     "repeats": "A `bounded_deduplication` destination says how much it remembers: 1 to 100 attempts, 1s to 29d.",
     "not-done": "Statuses that mean 'not done' are 400 to 599, and only a `non_idempotent` destination declares them.",
     "status-query": "A destination's 'not done' is final 1s to 1d after the last possible byte.",
+    "results": "A destination signs its results with 1 to 4 keys written as `whpk_`, and they are waited for 1s to 7d.",
     "tradeoff": "Every destination says in words what its profile costs it.",
     "dedup-horizon": "A `durable_idempotent` destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
     "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
@@ -60,6 +62,7 @@ RULES: Final[dict[str, str]] = {
     "never-removed": "Outboxes and destinations stay with their tenant once applied; only routes may go. A tenant the file does not name is left as it is.",
     "fixed-partitions": "The number of partitions is fixed once applied: another number would move aggregates.",
     "fixed-schema": "The schema of an outbox is fixed once applied: its counters live there.",
+    "results-stay": "A destination that declares results goes on declaring them: deliveries may wait for one.",
     "group-start-lost": "The consumer group of an applied destination has its committed offsets; one that lost them is not given others.",
     "aggregate-stays": "An aggregate type stays with the outbox that numbers it.",
 }
@@ -216,6 +219,12 @@ def _status_query(destination: Reading) -> Iterator[Problem]:
         yield from _between(source, "settle_after_s", 1.0, MAX_SETTLE_S, "status-query", format_duration)
 
 
+def _results(destination: Reading) -> Iterator[Problem]:
+    source: Reading | None = destination.found["results"].value if "results" in destination.found else None
+    if source is not None:
+        yield from _between(source, "wait_s", 1.0, MAX_RESULT_WAIT_S, "results", format_duration)
+
+
 def _timeouts(destination: Reading) -> Iterator[Problem]:
     limits: Reading | None = destination.found["timeouts"].value if "timeouts" in destination.found else None
     if limits is None:
@@ -271,7 +280,19 @@ _TENANT: Final = (
     allow_networks,
     egress,
 )
-_DESTINATION: Final = (_repeats, _not_done, url, tls, headers, _status_query, _timeouts, _retry, _concurrency, _limits)
+_DESTINATION: Final = (
+    _repeats,
+    _not_done,
+    url,
+    tls,
+    headers,
+    _status_query,
+    _results,
+    _timeouts,
+    _retry,
+    _concurrency,
+    _limits,
+)
 
 #: What a pasted secret looks like; the problem names the place, never the text.
 _SECRETS: Final = re.compile(

@@ -19,6 +19,7 @@ from waybill.contracts.fabric import (
     Profile,
     Proof,
     RepeatBound,
+    ResultSource,
     RetryPolicy,
     RouteConfig,
     SecretRef,
@@ -36,6 +37,7 @@ from waybill.fabric.core.kinds import (
     NAME,
     NETWORK,
     NUMBER,
+    PUBLIC_KEY,
     RATE,
     SCHEMA,
     SIZE,
@@ -125,6 +127,26 @@ STATUS_QUERY: Final = Shape(
             kind=DURATION,
             required=True,
             meaning="After the last possible byte of an attempt, nothing of it is done any more: signature tolerance, clock skew and the destination's own time together, 1s to 1d.",
+        ),
+    ),
+)
+
+RESULTS: Final = Shape(
+    noun="results",
+    record=ResultSource,
+    fields=(
+        Field(
+            key="keys",
+            attr="keys",
+            kind=Set(item=PUBLIC_KEY, most=4),
+            required=True,
+            meaning="Public keys its results are signed with; several while they rotate.",
+        ),
+        Field(
+            key="wait",
+            attr="wait_s",
+            kind=DURATION,
+            meaning="From a `202` until the profile decides without a result, 1s to 7d.",
         ),
     ),
 )
@@ -306,6 +328,12 @@ DESTINATION: Final = Shape(
             attr="status_query",
             kind=STATUS_QUERY,
             meaning="Whom to ask what became of an `ambiguous` delivery; left to people without it.",
+        ),
+        Field(
+            key="results",
+            attr="results",
+            kind=RESULTS,
+            meaning="How it says later what it did, when it answers `202`; a `202` proves nothing without it.",
         ),
         Field(key="timeouts", attr="timeouts", kind=TIMEOUTS, meaning="Limits of one attempt."),
         Field(

@@ -7,8 +7,7 @@ from concurrent.futures import Future
 from inspect import isawaitable
 from typing import Any, cast
 
-from waybill.contracts.decision import Decision
-from waybill.delivery.decisions.feed import DecisionFeed
+from waybill.infra.topic_feed import TopicFeed
 from waybill.infra.topic_reader import PlacedRecord, TopicReader
 from waybill.kernel.errors import ContractError, UnavailableError
 from waybill.testing.waiting import eventually_async
@@ -80,14 +79,14 @@ class Owner:
         self.read_to = read_to
         self.taken: list[tuple[int, object]] = []
 
-    def take(self, offset: int, decision: Decision | None) -> None:
-        self.taken.append((offset, decision))
+    def take(self, offset: int, said: object) -> None:
+        self.taken.append((offset, said))
 
 
-def feed_of(reader: Reader, decode: Callable[[bytes], object] = lambda value: value) -> DecisionFeed:
+def feed_of(reader: Reader, decode: Callable[[bytes], object] = lambda value: value) -> TopicFeed[object]:
     broken: list[BaseException] = []
     made = cast("TopicReader", reader)
-    return DecisionFeed(lambda: made, cast("Callable[[bytes], Decision]", decode), LoopStrand(), broken.append)
+    return TopicFeed(lambda: made, lambda record: decode(record.value or b""), LoopStrand(), broken.append)
 
 
 async def test_owners_at_different_offsets_get_each_record_once_and_in_order() -> None:

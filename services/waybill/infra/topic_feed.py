@@ -1,6 +1,6 @@
-"""Decisions for all owners of a process: one consumer by assignment, never paused, on a strand of its own.
+"""Records of some topics for all who watch their partitions: one consumer by assignment, never paused, on its own strand.
 
-Owners stand at different offsets of the same partition, since each remembers its own beside its committed offset: the
+Watchers stand at different offsets of the same partition, since each remembers its own beside its committed offset: the
 consumer goes back for who is behind, and nobody gets a record twice. A record that cannot be read is passed over and
 told; while the registry does not answer, the reading waits.
 """
@@ -9,59 +9,63 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from waybill.contracts.decision import Decision
 from waybill.infra.log import get_logger
 from waybill.infra.strand import Strand
 from waybill.infra.topic_reader import PlacedRecord, TopicReader
 from waybill.kernel.errors import ContractError, UnavailableError
 
-__all__ = ["DecisionFeed", "Decoder", "Watcher"]
+__all__ = ["TopicFeed", "Watcher"]
 
 _POLL_S: Final = 0.2
 _REGISTRY_S: Final = 1.0
 
-#: Reads a record's value; may block.
-Decoder = Callable[[bytes], Decision]
+Said = TypeVar("Said")
+Said_contra = TypeVar("Said_contra", contravariant=True)
 Place = tuple[str, int]
-#: Offset, and what it says; nothing where it cannot be read.
-_Read = tuple[PlacedRecord, Decision | None]
 
 
-class Watcher(Protocol):
-    """Who is told of one partition's decisions."""
+class Watcher(Protocol[Said_contra]):
+    """Who is told what the records of one partition say."""
 
     #: The offset after the last record it was given.
     read_to: int
 
-    def take(self, offset: int, decision: Decision | None) -> None:
-        """Take what one record says."""
+    def take(self, offset: int, said: Said_contra | None) -> None:
+        """Take what one record says; None where it says nothing."""
         ...
 
 
-class DecisionFeed:
-    """The decisions of all partitions this process owns; lives on the loop, reads on its strand."""
+class TopicFeed(Generic[Said]):
+    """What is said in all partitions that are watched; lives on the loop, reads on its strand."""
 
     def __init__(
         self,
         make: Callable[[], TopicReader],
-        decode: Decoder,
+        decode: Callable[[PlacedRecord], Said],
         strand: Strand[None],
         on_broken: Callable[[BaseException], None],
     ) -> None:
-        """Take what it needs; `on_broken` is called on the loop when the strand ends by an error."""
+        """Take what it needs.
+
+        Args:
+            make: connects; called on the strand.
+            decode: reads a record that has a value; called on the strand, may block.
+            strand: to read on.
+            on_broken: called on the loop when the strand ends by an error.
+        """
         self._make, self._decode, self._strand, self._on_broken = make, decode, strand, on_broken
         self._loop = asyncio.get_running_loop()
-        self._watchers: dict[Place, list[Watcher]] = {}
+        self._watchers: dict[Place, list[Watcher[Said]]] = {}
         #: Those whose partition is not watched from their offset yet.
-        self._joining: dict[Place, list[Watcher]] = {}
+        self._joining: dict[Place, list[Watcher[Said]]] = {}
         self._errands: deque[Callable[[TopicReader], None]] = deque()
         self._stop = threading.Event()
         self._is_started = False
-        self._log = get_logger("delivery")
+        self._log = get_logger("topics")
 
-    def watch(self, place: Place, watcher: Watcher) -> None:
+    def watch(self, place: Place, watcher: Watcher[Said]) -> None:
         """Give a watcher every record of a partition from where it stands on."""
         offset = watcher.read_to
         self._joining.setdefault(place, []).append(watcher)
@@ -76,7 +80,7 @@ class DecisionFeed:
             self._is_started = True
             self._strand.start(self._work())
 
-    def forget(self, place: Place, watcher: Watcher) -> None:
+    def forget(self, place: Place, watcher: Watcher[Said]) -> None:
         """Give it nothing more."""
         for listed in (self._watchers, self._joining):
             if watcher in listed.get(place, ()):
@@ -84,7 +88,7 @@ class DecisionFeed:
         if not self._watchers.get(place) and not self._joining.get(place):
             self._errands.append(lambda reader: reader.forget(*place))
 
-    def _join(self, place: Place, watcher: Watcher) -> None:
+    def _join(self, place: Place, watcher: Watcher[Said]) -> None:
         if watcher in self._joining.get(place, ()):
             self._joining[place].remove(watcher)
             self._watchers.setdefault(place, []).append(watcher)
@@ -95,12 +99,12 @@ class DecisionFeed:
         while self._strand.is_alive:  # noqa: ASYNC110 - a thread has no event to await
             await asyncio.sleep(0.01)
 
-    def _take(self, found: Sequence[_Read]) -> None:
-        for record, decision in found:
+    def _take(self, found: Sequence[tuple[PlacedRecord, Said | None]]) -> None:
+        for record, said in found:
             for watcher in tuple(self._watchers.get((record.topic, record.partition), ())):
                 if record.offset >= watcher.read_to:
                     watcher.read_to = record.offset + 1
-                    watcher.take(record.offset, decision)
+                    watcher.take(record.offset, said)
 
     # On the strand
 
@@ -124,15 +128,15 @@ class DecisionFeed:
         finally:
             await self._strand.call(reader.close)
 
-    async def _read(self, record: PlacedRecord) -> Decision | None:
+    async def _read(self, record: PlacedRecord) -> Said | None:
         while record.value is not None and not self._stop.is_set():
             try:
-                return await self._strand.call(self._decode, record.value)
+                return await self._strand.call(self._decode, record)
             except ContractError as error:
                 place: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-                self._log.error("decision.unreadable", reason=str(error), **place)
+                self._log.error("record.unreadable", reason=str(error), **place)
                 return None
             except UnavailableError as error:
-                self._log.warning("decisions.waiting", reason=str(error))
+                self._log.warning("topics.waiting", reason=str(error))
                 await self._strand.wait(self._stop, _REGISTRY_S)
         return None
