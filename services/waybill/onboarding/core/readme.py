@@ -58,7 +58,7 @@ node results-key.mjs
 ```
 
 It writes `results-private.jwk`, which stays with you, and `results-jwks.json`, which you send back.
-With it you sign receipts, and results you report later than with the answer; it proves who stated them.
+It proves who stated a receipt, or a result that is told later than with the answer; the wire page of Waybill's documentation says how they are signed. The package here does not sign by itself yet.
 
 ## 5. Send back
 
