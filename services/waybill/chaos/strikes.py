@@ -27,8 +27,6 @@ from waybill.kernel.clock import Clock
 __all__ = ["FaultLog", "Strikers", "Targets"]
 
 GONE_WITHIN_S: Final = 20.0
-#: A broker that is asked to end does so within this; what is left of it then is killed.
-ENDS_WITHIN_S: Final = 20.0
 LOOK_S: Final = 0.2
 #: A kill that finds nothing under way teaches little: it waits so long for its victim to send. A freeze waits less, so
 #: that workers are struck while a service is away too.
@@ -87,7 +85,7 @@ class Strikers:
             StrikeKind.MEMBER_CHURN: self._churn,
             StrikeKind.CONNECT_KILL: self._kill_connect,
             StrikeKind.BROKER_KILL: self._kill_broker,
-            StrikeKind.BROKER_RESTART: self._restart_broker,
+            StrikeKind.BROKER_FREEZE: self._freeze_broker,
             StrikeKind.POSTGRES_KILL: self._kill_postgres,
         }
 
@@ -176,22 +174,32 @@ class Strikers:
     def _kill_broker(self, strike: Strike) -> None:
         self._kill_service(strike, f"kafka-{1 + int(strike.victim * self._stack.brokers)}")
 
-    def _restart_broker(self, strike: Strike) -> None:
-        self._kill_service(strike, "kafka-1", in_order=True)
+    def _freeze_broker(self, strike: Strike) -> None:
+        at = self._log.now()
+        process = find(self._stack.folder, ["kafka-1"]).get("kafka-1")
+        if process is None:
+            return
+        victims = [process, *process.children(recursive=True)]
+        self._tell(f"kafka-1 is frozen for {strike.lasts_s:.0f} s")
+        try:
+            for victim in victims:
+                victim.suspend()
+            self._stop.wait(strike.lasts_s)
+        finally:
+            for victim in victims:
+                victim.resume()
+        self._log.note(strike.kind, "kafka-1", at)
 
-    def _kill_service(self, strike: Strike, service: str, *, in_order: bool = False) -> None:
+    def _kill_service(self, strike: Strike, service: str) -> None:
         at = self._log.now()
         process = find(self._stack.folder, [service]).get(service)
         if process is not None:
             victims = [process, *process.children(recursive=True)]  # the server first: it must not tidy up
-            if in_order:
-                process.terminate()
-                psutil.wait_procs(victims, timeout=ENDS_WITHIN_S)
             for victim in victims:
                 with suppress(psutil.NoSuchProcess):
                     victim.kill()
             psutil.wait_procs(victims, timeout=GONE_WITHIN_S)
-        self._tell(f"{service} is {'ended' if in_order else 'killed'}")
+        self._tell(f"{service} is killed")
         self._stop.wait(strike.lasts_s)
         devstack.up(Wanted(name=self._stack.name, services=(service,)))
         self._tell(f"{service} is back after {self._log.now() - at:.0f} s")

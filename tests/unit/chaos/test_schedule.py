@@ -50,6 +50,12 @@ def test_a_broker_is_killed_only_where_others_hold_what_it_held():
     assert StrikeKind.BROKER_KILL not in services(1)
 
 
+def test_the_only_broker_wakes_before_it_is_put_out():
+    session_s = 9.0  # broker.session.timeout.ms, Kafka's default
+
+    assert all(each.lasts_s < session_s for each in islice(strikes(1, services(1)), 90) if each.kind == "broker_freeze")
+
+
 def test_a_freeze_outlasts_the_lease_and_the_session_of_the_group():
     session_s = 10.0  # group.consumer.session.timeout.ms of the local stack's brokers
 

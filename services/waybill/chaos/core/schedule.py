@@ -37,8 +37,8 @@ class StrikeKind(StrEnum):
     CONNECT_KILL = "connect_kill"
     #: SIGKILL to one of several brokers, which is started again.
     BROKER_KILL = "broker_kill"
-    #: The only broker ends in order and is started again.
-    BROKER_RESTART = "broker_restart"
+    #: SIGSTOP to the only broker for some seconds: everybody's requests to Kafka hang and time out.
+    BROKER_FREEZE = "broker_freeze"
     #: SIGKILL to PostgreSQL and all its sessions; it is started again.
     POSTGRES_KILL = "postgres_kill"
 
@@ -51,9 +51,12 @@ WORKERS: Final = (
     StrikeKind.MEMBER_CHURN,
 )
 SERVICES: Final = (StrikeKind.CONNECT_KILL, StrikeKind.BROKER_KILL, StrikeKind.POSTGRES_KILL)
-#: With one broker. Killed, it may load a group, drop it and load it again while an aborted transaction is being ended
-#: (Kafka 4.4): the offset that transaction would have committed then stays pending for ever, and no client clears it.
-SERVICES_ALONE: Final = (StrikeKind.CONNECT_KILL, StrikeKind.BROKER_RESTART, StrikeKind.POSTGRES_KILL)
+#: With one broker, which is neither killed nor asked to end: nobody else leads what it led, and Kafka 4.4 leaves things
+#: behind that no client clears. Killed, it may load a group, drop it and load it again while an aborted transaction is
+#: being ended: the offset that transaction would have committed stays pending. Asked to end, it takes partitions
+#: without a leader for deleted and skips their markers: the transaction is over for its coordinator and open in the
+#: log, and whoever reads committed records, Connect among them, waits for it.
+SERVICES_ALONE: Final = (StrikeKind.CONNECT_KILL, StrikeKind.BROKER_FREEZE, StrikeKind.POSTGRES_KILL)
 #: Beyond the lease (3 s) and the group session (10 s): somebody else owns by then.
 FREEZE_S: Final = (14.0, 18.0)
 _LASTS: Final = {
@@ -62,7 +65,7 @@ _LASTS: Final = {
     StrikeKind.MEMBER_CHURN: (6.0, 9.0),
     StrikeKind.CONNECT_KILL: (0.2, 2.0),
     StrikeKind.BROKER_KILL: (0.2, 2.0),
-    StrikeKind.BROKER_RESTART: (0.2, 2.0),
+    StrikeKind.BROKER_FREEZE: (3.0, 6.0),  # below broker.session.timeout.ms (9 s), or it fences itself
     StrikeKind.POSTGRES_KILL: (0.2, 2.0),
 }
 #: Quiet seconds before a strike.
