@@ -139,7 +139,13 @@ def test_the_description_is_true_whatever_is_sent(api: Api, mode: GenerationMode
         if mode is GenerationMode.NEGATIVE and not operation.body:
             continue
 
-        @settings(max_examples=10, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+        @settings(
+            max_examples=10,
+            deadline=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
         @given(case=operation.as_strategy(generation_mode=mode))
         def play(case: Any) -> None:
             answer = case.call(headers=api.headers("both"), timeout=60)
