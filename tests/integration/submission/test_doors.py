@@ -90,7 +90,8 @@ def test_what_a_resubmission_may_do_is_the_rule_of_its_principal(api: Api, fresh
     assert [each.status_code for each in answers.values()] == [409, 409, 200, 200]
     assert answers["never"].json()["reason"] == "resubmission_refused"
     assert {each.json()["submissionId"] for each in answers.values()} == {first}
-    assert [row["rule"] for row in run(api, "rules", tenant)["rules"]] == ["always", "within 1h", "within 1ms", "never"]
+    newest = [row["rule"] for row in run(api, "rules", tenant)["rules"]][:4]  # other tests made rules before
+    assert newest == ["always", "within 1h", "within 1ms", "never"]
     assert len(api.issued(f"subject/{fresh_subject}")) == 1
 
 
