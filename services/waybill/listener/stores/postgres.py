@@ -14,6 +14,7 @@ purged before the command expired: a repeat after that is refused as expired, no
 
 import asyncio
 import inspect
+import select
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -43,24 +44,28 @@ MIGRATIONS: Final = "waybill.listener.migrations"
 #: How long a look waits for a delivery that may be under way.
 _LOOK_LOCK_MS: Final = "200"
 
-# Wait for a concurrent duplicate, not for ever: its sender gives up earlier.
-SET_LOCK_TIMEOUT: Final = sql.SQL("SELECT set_config('lock_timeout', %s, true)")
+# Waits for a concurrent duplicate, not for ever: its sender gives up earlier.
 CLAIM: Final = sql.SQL("""
     INSERT INTO {schema}.delivery (tenant, destination, delivery_id, operation_id, command_type, aggregate,
                                    body_digest, operation_digest, received_at, expires_at)
-    VALUES (%(tenant)s, %(destination)s, %(delivery_id)s, %(operation_id)s, %(command_type)s, %(aggregate)s,
-            %(body_digest)s, %(operation_digest)s, %(received_at)s, %(expires_at)s)
+    SELECT %(tenant)s, %(destination)s, %(delivery_id)s, %(operation_id)s, %(command_type)s, %(aggregate)s,
+           %(body_digest)s, %(operation_digest)s, %(received_at)s, %(expires_at)s
+      FROM set_config('lock_timeout', %(lock_timeout)s, true)
     ON CONFLICT DO NOTHING
 """)
-# The row of the delivery itself before one of the same operation.
+# The row of the delivery itself before one of the same operation. Two looks, each into its own index.
 FIND: Final = sql.SQL("""
     SELECT delivery_id, operation_id, body_digest, operation_digest, receipt
-      FROM {schema}.delivery
-     WHERE tenant = %(tenant)s AND destination = %(destination)s
-       AND (delivery_id = %(delivery_id)s OR operation_id = %(operation_id)s)
+      FROM (SELECT * FROM {schema}.delivery
+             WHERE tenant = %(tenant)s AND destination = %(destination)s AND delivery_id = %(delivery_id)s
+             UNION ALL
+            SELECT * FROM {schema}.delivery
+             WHERE operation_id = %(operation_id)s
+               AND tenant || '/' || destination = %(tenant)s || '/' || %(destination)s) AS known
      ORDER BY delivery_id = %(delivery_id)s DESC
      LIMIT 1
 """)
+SET_LOCK_TIMEOUT: Final = sql.SQL("SELECT set_config('lock_timeout', %s, true)")
 # The lock of a pending delivery.
 RESUME: Final = sql.SQL("""
     SELECT delivery_id, operation_id, body_digest, operation_digest, receipt
@@ -103,10 +108,10 @@ class PostgresWork:
 
     async def insert(self, claim: Claim, lock_timeout_ms: str) -> bool:
         """Insert the record; False when there is one of the same delivery or operation."""
-        await self._connection.execute(SET_LOCK_TIMEOUT, (lock_timeout_ms,))
         identity = claim.identity
         values = {
             **_key(claim),
+            "lock_timeout": lock_timeout_ms,
             "operation_id": identity.operation_id,
             "command_type": claim.command_type,
             "aggregate": claim.aggregate,
@@ -222,7 +227,7 @@ class PostgresStore:
                     max_size=self._max_connections,
                     open=False,
                     timeout=self._POOL_TIMEOUT_S,
-                    check=AsyncConnectionPool.check_connection,
+                    check=_check,
                     kwargs={"application_name": "waybill-listener"},
                 )
                 await pool.open()
@@ -290,6 +295,14 @@ class PostgresStore:
     def is_unavailable(self, error: Exception) -> bool:
         """Whether the database could not serve, or not in time."""
         return isinstance(error, psycopg.OperationalError | StoreBusyError)
+
+
+async def _check(connection: psycopg.AsyncConnection) -> None:
+    """Ask a connection only when something came on it while nobody used it: the server may have closed it."""
+    came = select.poll()
+    came.register(connection.fileno(), select.POLLIN)
+    if came.poll(0):
+        await AsyncConnectionPool.check_connection(connection)
 
 
 def _found(row: tuple[Any, ...]) -> Stored | Pending:
