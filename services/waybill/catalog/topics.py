@@ -34,16 +34,24 @@ def load_topics(folder: Path | None = None) -> list[TopicDeclaration]:
     return found
 
 
-def topics_of(declared: Iterable[TopicDeclaration], results_of: Iterable[str] = ()) -> list[TopicDeclaration]:
+def topics_of(
+    declared: Iterable[TopicDeclaration], results_of: Iterable[str] = (), handed_to: Iterable[str] = ()
+) -> list[TopicDeclaration]:
     """Return the topics of a tenant: those each has, and for some of its destinations their own.
 
     Args:
         declared: every topic file.
         results_of: names of the destinations that say later what they did.
+        handed_to: names of those among them that take their deliveries from Kafka.
     """
-    names = tuple(results_of)
+    needing = {"results": tuple(results_of), "deliveries": tuple(handed_to)}
     found = list(declared)
-    own = [topic.for_destination(name) for topic in found if topic.is_per_destination for name in names]
+    own = [
+        topic.for_destination(name)
+        for topic in found
+        if topic.is_per_destination
+        for name in needing.get(topic.name, ())
+    ]
     return [topic for topic in found if not topic.is_per_destination] + own
 
 

@@ -9,8 +9,10 @@ __all__ = [
     "config_topic",
     "dead_letters_topic",
     "decisions_topic",
+    "deliveries_topic",
     "delivery_group",
     "intake_group",
+    "listener_group",
     "outcomes_topic",
     "read_model_group",
     "results_topic",
@@ -51,6 +53,11 @@ def decisions_topic(tenant: Tenant) -> str:
     return f"{PREFIX}.{tenant}.decisions"
 
 
+def deliveries_topic(tenant: Tenant, destination: DestinationName) -> str:
+    """What is handed over to one destination that takes its deliveries from Kafka, on the command's partition."""
+    return f"{PREFIX}.{tenant}.deliveries.{destination}"
+
+
 def results_topic(tenant: Tenant, destination: DestinationName) -> str:
     """What one destination says later of what it accepted, on the partition of the command's aggregate."""
     return f"{PREFIX}.{tenant}.results.{destination}"
@@ -64,6 +71,11 @@ def config_topic(tenant: Tenant) -> str:
 def delivery_group(tenant: Tenant, destination: DestinationName) -> str:
     """Return the consumer group of one destination: its offsets are its independence (GW-17)."""
     return f"{PREFIX}.{tenant}.deliver.{destination}"
+
+
+def listener_group(tenant: Tenant, destination: DestinationName) -> str:
+    """Return the group in which a destination's listeners read what was handed over, unless it declares another."""
+    return f"{PREFIX}.{tenant}.listener.{destination}"
 
 
 def intake_group(tenant: Tenant) -> str:

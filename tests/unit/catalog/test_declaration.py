@@ -104,7 +104,7 @@ def test_retention_is_a_time_a_size_or_both(text: str, ms: int | None, size: int
 def test_the_shipped_files_are_read_and_commands_comes_first() -> None:
     names = [declared.name for declared in load_topics()]
 
-    assert names == ["commands", "config", "dead-letters", "decisions", "outcomes", "results", "state"]
+    assert names == ["commands", "config", "dead-letters", "decisions", "deliveries", "outcomes", "results", "state"]
 
 
 def test_a_topic_of_destinations_is_one_for_each_that_needs_it() -> None:
@@ -113,6 +113,13 @@ def test_a_topic_of_destinations_is_one_for_each_that_needs_it() -> None:
     assert names[-2:] == ["waybill.acme.results.crm", "waybill.acme.results.cad"]
     assert "waybill.acme.results" not in names
     assert [topic.name for topic in topics_of(load_topics())] == ["commands", "config", "dead-letters", "decisions", "outcomes", "state"]  # fmt: skip
+
+
+def test_deliveries_are_topics_of_those_who_take_them_from_kafka() -> None:
+    names = [topic.topic("acme") for topic in topics_of(load_topics(), ["crm", "cad"], ["cad"])]
+
+    assert [name for name in names if "deliveries" in name] == ["waybill.acme.deliveries.cad"]
+    assert "waybill.acme.results.cad" in names
 
 
 def test_state_outlives_commands_and_compacted_topics_close_their_segments() -> None:
