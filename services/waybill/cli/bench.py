@@ -13,6 +13,7 @@ from waybill.bench.listener import ListenerOptions, bench_listener
 from waybill.bench.peers import PeersOptions, bench_peers
 from waybill.bench.relay import RelayOptions, bench_relay
 from waybill.bench.scale import ScaleOptions, bench_scale
+from waybill.bench.submit import SubmitOptions, bench_submit
 from waybill.bench.verifying import VerifyOptions, bench_verify
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.contracts.fabric import Profile
@@ -22,13 +23,13 @@ __all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify and listener.",
+    help="Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify, listener and submit.",
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify and listener."""
+    """Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify, listener and submit."""
     log.configure(level="warning")  # the worker under test would otherwise write into the report
 
 
@@ -170,3 +171,17 @@ def listener(
     """Commands a second that the listener SDK verifies, executes once and answers for, on PostgreSQL."""
     options = ListenerOptions(commands=commands, rounds=rounds, connections=connections)
     _show(bench_listener(options, _say), as_json=as_json)
+
+
+@app.command()
+def submit(
+    commands: Annotated[int, typer.Option(min=10, help="Single commands in each arm of a pair.")] = 3_000,
+    batches: Annotated[int, typer.Option(min=1, help="Batches in each arm of a pair.")] = 20,
+    batch: Annotated[int, typer.Option(min=1, max=1_000, help="Commands of a batch.")] = 1_000,
+    pairs: Pairs = 5,
+    connections: Annotated[int, typer.Option(min=1, help="Connections that send single commands.")] = 32,
+    as_json: JsonFlag = False,
+) -> None:
+    """Commands a second that the submission API takes, single and in batches, against emitting them directly."""
+    options = SubmitOptions(commands=commands, batches=batches, batch=batch, pairs=pairs, connections=connections)
+    _show(bench_submit(options, _say), as_json=as_json)

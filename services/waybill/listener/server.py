@@ -59,6 +59,7 @@ def serve(app: Any, *, host: str = "127.0.0.1", port: int = 0, on_start: Callabl
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_S,
             lifespan="auto",
         )

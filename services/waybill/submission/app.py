@@ -12,7 +12,9 @@ from uuid import UUID
 import psycopg
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.routing import request_response
 
 from waybill import __version__
 from waybill.access import Authenticator, Principal, Refusal, Scope
@@ -36,7 +38,7 @@ from waybill.submission.description import (
     submitting,
 )
 from waybill.submission.reading_paths import ReadingPaths
-from waybill.submission.store import Submission
+from waybill.submission.store import Submission, told_command
 from waybill.submission.submitter import Submitter
 
 __all__ = ["MAX_BODY", "build_app"]
@@ -55,6 +57,7 @@ def build_app(
 ) -> FastAPI:
     """Return the API as an ASGI application."""
     app = FastAPI(title="Waybill submission API", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.router.route_class = _Plain
     doors = _Doors(authenticator)
     _add_submissions(app, doors, _Paths(submitter))
     _add_deliveries(app, doors, ReadingPaths(deliveries))
@@ -116,6 +119,14 @@ def _add_deliveries(app: FastAPI, doors: "_Doors", paths: ReadingPaths) -> None:
         responses=answers("Delivery", 304, 404, s200="It is known."),
         openapi_extra=operation(path_id("deliveryId"), KNOWN_TAG),
     )
+
+
+class _Plain(APIRoute):
+    """A path whose endpoint reads the request itself: nothing is derived from its signature, on no request."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        self.app = request_response(endpoint)
 
 
 class _Doors:
@@ -216,10 +227,10 @@ def _told(submission: Submission) -> dict[str, Any]:
         told["ambiguousAt"] = format_instant(submission.ambiguous_at)
     if submission.settled_at is not None:
         told["settledAt"] = format_instant(submission.settled_at)
-    return {**told, "commands": submission.commands}
+    return {**told, "commands": [told_command(each) for each in submission.commands]}
 
 
-async def _healthz() -> Response:
+async def _healthz(_request: Request) -> Response:
     return json_answer(200, {"status": "ok"})
 
 

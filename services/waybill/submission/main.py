@@ -16,6 +16,7 @@ from waybill.access import KeyAuthenticator
 from waybill.access.authenticator import find_key
 from waybill.fabric import ConfigFollower
 from waybill.infra.clock import SystemClock
+from waybill.infra.runner import calm_collector
 from waybill.listener.server import serve
 from waybill.submission.app import build_app
 from waybill.submission.deliveries import Deliveries
@@ -49,6 +50,7 @@ def run(control_dsn: str, *, host: str, port: int, on_start: Callable[[str], Non
         @asynccontextmanager
         async def lifespan(_app: Any) -> AsyncIterator[None]:
             await control.open()
+            calm_collector()
             forgetting = asyncio.create_task(_forget(submitter))
             try:
                 yield

@@ -21,9 +21,10 @@ from waybill.kernel.errors import RefusedError
 from waybill.outbox import CommandDraft, Rule
 from waybill.submission.store import PACKAGE, Submissions, schema_beside
 
-__all__ = ["OutboxPlace", "Outboxes", "numbered_by", "open_pool"]
+__all__ = ["POOL_MAX", "OutboxPlace", "Outboxes", "numbered_by", "open_pool", "prepare"]
 
-POOL_MAX: Final = 10
+#: While some wait for their commit to be durable, the others work; more than this only stand in each other's way.
+POOL_MAX: Final = 16
 #: How long a submission waits for a connection, and how many may wait.
 WAIT_S: Final = 5.0
 MAX_WAITING: Final = 500
@@ -122,6 +123,12 @@ class Outboxes:
             yield connection, place.submissions
 
 
+def prepare(connection: psycopg.Connection[Any], outbox_schema: str) -> None:
+    """Make or upgrade what remembers submissions beside an outbox; idempotent, one transaction."""
+    beside, outbox = schema_beside(outbox_schema), {"outbox": outbox_schema}
+    migrate(connection, schema=beside, package=PACKAGE, substitutions=outbox)
+
+
 def _prepare(dsn: str, outbox_schema: str) -> None:
     with connect(dsn, application_name="waybill-api") as connection:
-        migrate(connection, schema=schema_beside(outbox_schema), package=PACKAGE)
+        prepare(connection, outbox_schema)

@@ -1,10 +1,9 @@
 """Submissions in PostgreSQL, beside the outbox they went to.
 
-Every statement runs in the transaction of the caller, so that a submission is remembered if and only if its commands
-are in the outbox.
+A submission is one statement in autocommit, so it is remembered if and only if its commands are in the outbox.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -12,15 +11,13 @@ from uuid import UUID
 
 import psycopg
 from psycopg.rows import dict_row
-from psycopg.types.json import Jsonb
 
 from waybill.infra.postgres import identifier
-from waybill.kernel.clock import format_instant
-from waybill.kernel.ids import Tenant
-from waybill.outbox import Emitted
+from waybill.kernel.ids import CommandId, DestinationName, Tenant, delivery_id
+from waybill.outbox.sdk import refusals
 from waybill.submission.core.resubmission import KEPT, SubmissionId
 
-__all__ = ["PACKAGE", "Submission", "Submissions", "schema_beside", "told"]
+__all__ = ["PACKAGE", "NewSubmission", "Submission", "Submissions", "schema_beside", "told_command"]
 
 PACKAGE: Final = "waybill.submission.migrations"
 _COLUMNS: Final = (
@@ -54,18 +51,30 @@ def schema_beside(outbox_schema: str) -> str:
     return identifier(f"{outbox_schema}_submission")
 
 
-def told(emitted: Emitted) -> dict[str, Any]:
-    """Return what a submission remembers of a command, and tells."""
+def told_command(command: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a command of a submission as it is told; its delivery ids follow from what is remembered."""
+    if "deliveries" in command:  # remembered by a version that wrote them down
+        return dict(command)
+    identity = CommandId(UUID(command["commandId"]))
     return {
-        "commandId": str(emitted.command_id),
-        "aggregate": emitted.aggregate,
-        "issuedAt": format_instant(emitted.issued_at),
-        "expiresAt": format_instant(emitted.expires_at),
+        **{name: command[name] for name in ("commandId", "aggregate", "issuedAt", "expiresAt")},
         "deliveries": [
-            {"deliveryId": str(delivery), "destination": name, "sequence": emitted.sequences[name]}
-            for name, delivery in sorted(emitted.delivery_ids.items())
+            {"deliveryId": str(delivery_id(identity, DestinationName(name))), "destination": name, "sequence": number}
+            for name, number in sorted(command["sequences"].items())
         ],
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSubmission:
+    """What somebody submits now, before it is known whether it is new."""
+
+    submission_id: SubmissionId
+    tenant: Tenant
+    principal: str
+    key: str
+    digest: bytes
+    accepted_at: datetime
 
 
 class Submissions:
@@ -74,9 +83,8 @@ class Submissions:
     def __init__(self, outbox_schema: str) -> None:
         table = f"{schema_beside(outbox_schema)}.submission"
         self._find = f"SELECT {_COLUMNS} FROM {table} WHERE submission_id = %s AND tenant = %s".encode()  # noqa: S608 - a checked identifier
-        self._add = (
-            f"INSERT INTO {table} (submission_id, tenant, principal, idempotency_key, digest, accepted_at, commands) "  # noqa: S608 - the same
-            "VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING"
+        self._submit = (
+            f"SELECT {schema_beside(outbox_schema)}.submit(%s, %s, %s, %s, %s, %s, CAST(%s AS jsonb))"
         ).encode()
         self._again = (
             f"UPDATE {table} SET resubmissions = resubmissions + 1, last_resubmitted_at = %(now)s, "  # noqa: S608 - the same
@@ -91,26 +99,39 @@ class Submissions:
             f"UPDATE {table} SET settled_at = %s, settled_by = %s, settled_why = %s "  # noqa: S608 - the same
             "WHERE submission_id = %s AND tenant = %s AND ambiguous_at IS NOT NULL AND settled_at IS NULL"
         ).encode()
-        self._forget = (
-            f"DELETE FROM {table} WHERE accepted_at < %s AND (ambiguous_at IS NULL OR settled_at IS NOT NULL)"  # noqa: S608 - the same
-        ).encode()
+        self._forget = (f"SELECT {schema_beside(outbox_schema)}.forget(%s)").encode()
 
     async def find(self, connection: psycopg.AsyncConnection[Any], tenant: Tenant, identity: UUID) -> Submission | None:
         """Return a tenant's submission by id."""
         return await self._one(connection, self._find, (identity, tenant))
 
-    async def add(self, connection: psycopg.AsyncConnection[Any], submission: Submission, key: str) -> bool:
-        """Remember a submission; False where one of this id is remembered already, by another transaction just now."""
-        values = (
-            submission.submission_id,
-            submission.tenant,
-            submission.principal,
-            key,
-            submission.digest,
-            submission.accepted_at,
-            Jsonb(submission.commands),
+    async def submit(
+        self, connection: psycopg.AsyncConnection[Any], new: NewSubmission, commands: str
+    ) -> Submission | None:
+        """Issue commands and remember them as one submission; None where it was taken before.
+
+        Args:
+            connection: in autocommit, so that the statement is the transaction.
+            new: what is submitted.
+            commands: as `encode_drafts` makes them.
+
+        Raises:
+            RefusedError: the outbox refuses a command; nothing was taken.
+            psycopg.errors.UniqueViolation: another transaction took it just now.
+        """
+        values = (new.submission_id, new.tenant, new.principal, new.key, new.digest, new.accepted_at, commands)
+        with refusals():
+            row = await (await connection.execute(self._submit, values)).fetchone()
+        if row is None or row[0] is None:
+            return None
+        return Submission(
+            submission_id=new.submission_id,
+            tenant=new.tenant,
+            principal=new.principal,
+            digest=new.digest,
+            accepted_at=new.accepted_at,
+            commands=row[0],
         )
-        return (await connection.execute(self._add, values)).rowcount == 1
 
     async def resubmitted(
         self, connection: psycopg.AsyncConnection[Any], identity: UUID, now: datetime, *, is_allowed: bool
@@ -138,7 +159,8 @@ class Submissions:
 
     async def forget(self, connection: psycopg.AsyncConnection[Any], now: datetime) -> int:
         """Drop what is older than submissions are remembered and waits for nobody; return how many."""
-        return (await connection.execute(self._forget, (now - KEPT,))).rowcount
+        row = await (await connection.execute(self._forget, (now - KEPT,))).fetchone()
+        return int(row[0]) if row is not None else 0
 
     async def _one(self, connection: psycopg.AsyncConnection[Any], query: bytes, values: Any) -> Submission | None:
         async with connection.cursor(row_factory=dict_row) as cursor:

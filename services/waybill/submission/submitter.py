@@ -1,4 +1,4 @@
-"""Taking a submission: its commands and its record in one transaction of the outbox, or nothing.
+"""Taking a submission: its commands and its record in one statement of the outbox's database, or nothing.
 
 Two requests with one key at once both find nothing and both try: the second waits at the record of the first, writes
 nothing, and is then answered as the resubmission it is.
@@ -18,8 +18,9 @@ from waybill.contracts.problem import Problem
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, RefusedError, TransientError, UnavailableError
-from waybill.outbox import AsyncOutbox, CommandDraft, is_retryable
 from waybill.outbox import Rule as OutboxRule
+from waybill.outbox import is_retryable
+from waybill.outbox.core.draft import encode_commands, encode_data
 from waybill.submission.core.reading import Form, read_commands
 from waybill.submission.core.refusals import (
     KEY_REUSED,
@@ -30,10 +31,10 @@ from waybill.submission.core.refusals import (
     Refused,
     by_outbox,
 )
-from waybill.submission.core.resubmission import SubmissionId, body_digest, submission_id
+from waybill.submission.core.resubmission import body_digest, submission_id
 from waybill.submission.outboxes import Outboxes, numbered_by
 from waybill.submission.rules import FindRule
-from waybill.submission.store import Submission, Submissions, told
+from waybill.submission.store import NewSubmission, Submission, Submissions
 
 __all__ = ["Submitter", "Taken"]
 
@@ -47,21 +48,6 @@ class Taken:
 
     submission: Submission
     is_resubmission: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ask:
-    """One request to submit, read."""
-
-    principal: Principal
-    key: str
-    identity: SubmissionId
-    digest: bytes
-    drafts: tuple[CommandDraft, ...]
-
-
-class _TakenMeanwhileError(TransientError):
-    """Another transaction took the same key between our look and our row."""
 
 
 class Submitter:
@@ -81,12 +67,13 @@ class Submitter:
         drafts = read_commands(form, body)
         if isinstance(drafts, Problem):
             return Refused(problem=drafts)
-        ask = _Ask(
-            principal=principal,
+        new = NewSubmission(
+            submission_id=submission_id(principal.tenant, principal.name, key),
+            tenant=principal.tenant,
+            principal=principal.name,
             key=key,
-            identity=submission_id(principal.tenant, principal.name, key),
             digest=body_digest(form, body),
-            drafts=drafts,
+            accepted_at=self._clock.now(),
         )
         try:
             tenant = self._config().tenant(principal.tenant)
@@ -94,9 +81,9 @@ class Submitter:
                 raise RefusedError("this tenant has no outbox", rule=OutboxRule.UNKNOWN_TENANT)
             outbox = numbered_by(tenant, drafts)
             others = [each for each in tenant.outboxes if each.name != outbox.name]
-            if any([await self._in(each, ask.principal, ask.identity) is not None for each in others]):
+            if any([await self._in(each, principal, new.submission_id) is not None for each in others]):
                 return Refused(problem=KEY_REUSED)  # its commands were numbered there: it is another body
-            return await self._take(outbox, ask)
+            return await self._take(outbox, new, encode_commands(drafts, [encode_data(each) for each in drafts]))
         except RefusedError as error:
             return by_outbox(error)
         except psycopg.DataError:
@@ -139,59 +126,42 @@ class Submitter:
             found = await submissions.find(connection, principal.tenant, identity)
         return found if found is not None and found.principal == principal.name else None
 
-    async def _take(self, outbox: OutboxConfig, ask: _Ask) -> Taken | Refused:
+    async def _take(self, outbox: OutboxConfig, new: NewSubmission, commands: str) -> Taken | Refused:
         async with self._outboxes.connection(outbox) as (connection, submissions):
             for _ in range(_TRIES):
                 try:
-                    known = await submissions.find(connection, ask.principal.tenant, ask.identity)
-                    if known is not None:
-                        return await self._again(connection, submissions, known, ask)
-                    return await self._store(connection, (outbox, submissions), ask)
-                except _TakenMeanwhileError:
-                    continue
+                    taken = await submissions.submit(connection, new, commands)
+                except psycopg.errors.UniqueViolation:
+                    continue  # another transaction took the same key between its look and its row
                 except psycopg.OperationalError as error:
-                    if not is_retryable(error):
+                    if is_retryable(error):
+                        continue
+                    if not connection.closed:  # it said itself that nothing was taken
                         raise
-        raise TransientError(f"submission {ask.identity} met another transaction each time")
-
-    async def _store(
-        self, connection: psycopg.AsyncConnection[Any], place: tuple[OutboxConfig, Submissions], ask: _Ask
-    ) -> Taken | Refused:
-        outbox, submissions = place
-        is_written = False
-        try:
-            async with connection.transaction():
-                box = AsyncOutbox(connection, tenant=ask.principal.tenant, schema=outbox.schema)
-                submission = Submission(
-                    submission_id=ask.identity,
-                    tenant=ask.principal.tenant,
-                    principal=ask.principal.name,
-                    digest=ask.digest,
-                    accepted_at=self._clock.now(),
-                    commands=[told(each) for each in await box.emit_many(ask.drafts)],
-                )
-                if not await submissions.add(connection, submission, ask.key):
-                    raise _TakenMeanwhileError(str(ask.identity))
-                is_written = True
-        except psycopg.OperationalError as error:
-            if not is_written or is_retryable(error):
-                raise
-            self._log.warning("submission.outcome_unknown", submission_id=str(ask.identity), outbox=outbox.name)
-            return Refused(problem=OUTCOME_UNKNOWN, submission_id=ask.identity)
-        return Taken(submission=submission, is_resubmission=False)
+                    self._log.warning(
+                        "submission.outcome_unknown", submission_id=str(new.submission_id), outbox=outbox.name
+                    )
+                    return Refused(problem=OUTCOME_UNKNOWN, submission_id=new.submission_id)
+                if taken is not None:
+                    return Taken(submission=taken, is_resubmission=False)
+                known = await submissions.find(connection, new.tenant, new.submission_id)
+                if known is not None:
+                    return await self._again(connection, submissions, known, new.digest)
+        raise TransientError(f"submission {new.submission_id} met another transaction each time")
 
     async def _again(
-        self, connection: psycopg.AsyncConnection[Any], submissions: Submissions, known: Submission, ask: _Ask
+        self, connection: psycopg.AsyncConnection[Any], submissions: Submissions, known: Submission, digest: bytes
     ) -> Taken | Refused:
-        if known.digest != ask.digest:
+        if known.digest != digest:
             return Refused(problem=KEY_REUSED)
+        identity = known.submission_id
         rule, now = await self._find_rule(known.tenant, known.principal), self._clock.now()
         is_allowed = rule.allows(known.accepted_at, now)
-        noted = await submissions.resubmitted(connection, ask.identity, now, is_allowed=is_allowed)
+        noted = await submissions.resubmitted(connection, identity, now, is_allowed=is_allowed)
         if is_allowed:
             return Taken(submission=noted or known, is_resubmission=True)
-        self._log.warning("submission.ambiguous", submission_id=str(ask.identity), rule=str(rule))
-        return Refused(problem=RESUBMISSION_REFUSED, submission_id=ask.identity)
+        self._log.warning("submission.ambiguous", submission_id=str(identity), rule=str(rule))
+        return Refused(problem=RESUBMISSION_REFUSED, submission_id=identity)
 
     def _away(self, error: Exception) -> Refused:
         reason = "no free connection" if isinstance(error, PoolTimeout) else type(error).__name__

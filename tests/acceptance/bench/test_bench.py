@@ -22,6 +22,7 @@ WAYBILL = [sys.executable, "-c", "from waybill.cli import main; main()"]
         ("emit --commands 20 --pairs 1 --writers 2", {"wal_bytes_per_command"}),
         ("verify --requests 20 --pairs 1", {"verified_per_s", "openssl_per_s", "ratio_to_openssl"}),
         ("listener --commands 40 --rounds 2", {"applied_per_s", "rows"}),
+        ("submit --commands 20 --batches 2 --batch 10 --pairs 1", {"single_per_s", "batched_per_s"}),
         ("fanout --destinations 2 --commands 20", {"rss_mb", "threads", "idle_cpu", "broker_bytes_per_delivery"}),
     ],
 )
