@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
+from waybill.crypto.ed25519 import SigningKey
 from waybill.crypto.keys import Algorithm, KeyRecord, Secret, read_keys, signing_path
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import Tenant
@@ -60,7 +59,7 @@ class Signer:
             (
                 key.not_before.timestamp(),
                 key.not_after.timestamp() if key.not_after is not None else math.inf,
-                Ed25519PrivateKey.from_private_bytes(key.secret.reveal()),
+                SigningKey(key.secret.reveal()),
             )
             for key in keys
             if key.algorithm is Algorithm.ED25519

@@ -17,9 +17,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
+from waybill.crypto.ed25519 import PublicKey
 from waybill.crypto.keys import Secret
 from waybill.crypto.signing import signed_content
 from waybill.kernel.errors import ConfigError
@@ -93,7 +91,7 @@ class _PublicKey:
     key_id: str
     start: float
     end: float
-    key: Ed25519PublicKey
+    key: PublicKey
 
 
 class VerificationKeys:
@@ -130,9 +128,7 @@ class VerificationKeys:
             ConfigError: one is not such a key.
         """
         try:
-            public = [
-                _PublicKey(text[5:13], 0.0, math.inf, Ed25519PublicKey.from_public_bytes(_whpk(text))) for text in texts
-            ]
+            public = [_PublicKey(text[5:13], 0.0, math.inf, PublicKey(_whpk(text))) for text in texts]
         except ValueError as error:
             raise ConfigError("a public key is not `whpk_` followed by base64 of 32 bytes") from error
         return cls(public, hmac_secrets)
@@ -145,7 +141,7 @@ class VerificationKeys:
             if kind == "v1a":
                 for key in public:
                     tried = True
-                    if _is_signed(key.key, signature, content):
+                    if key.key.has_signed(signature, content):
                         return Accept(key_id=key.key_id)
             elif kind == "v1":
                 for secret in self._hmac:
@@ -167,15 +163,7 @@ def _public_key(entry: Mapping[str, object]) -> _PublicKey:
     if not isinstance(start, int | float) or not isinstance(end, int | float):
         raise TypeError("nbf and exp are numbers")
     raw = urlsafe_b64decode(x + "=" * (-len(x) % 4))
-    return _PublicKey(str(entry.get("kid", "")), start, end, Ed25519PublicKey.from_public_bytes(raw))
-
-
-def _is_signed(key: Ed25519PublicKey, signature: bytes, content: bytes) -> bool:
-    try:
-        key.verify(signature, content)
-    except InvalidSignature:
-        return False
-    return True
+    return _PublicKey(str(entry.get("kid", "")), start, end, PublicKey(raw))
 
 
 def verify(
