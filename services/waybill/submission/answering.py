@@ -4,15 +4,30 @@ import json
 from typing import Final
 
 from fastapi import Response
+from starlette.types import Receive, Scope, Send
 
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import CONTENT_TYPE as PROBLEM_TYPE
 from waybill.contracts.problem import Problem, render_problem
 from waybill.submission.core.refusals import Refused
 
-__all__ = ["NOT_FOUND", "json_answer", "malformed", "problem_answer", "refused_answer"]
+__all__ = ["CODE", "NOT_FOUND", "json_answer", "malformed", "problem_answer", "refused_answer"]
 
+#: Where the code of a problem that was answered stands in the scope of its request.
+CODE: Final = "waybill.code"
 NOT_FOUND: Final = Problem(code=ErrorCode.NOT_FOUND, reason="not_found")
+
+
+class _ProblemResponse(Response):
+    """An answer that is a problem; leaves its code in the scope for those who count."""
+
+    def __init__(self, body: bytes, status: int, headers: dict[str, str], code: ErrorCode) -> None:
+        super().__init__(body, status, headers, PROBLEM_TYPE)
+        self._code = code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[CODE] = self._code
+        await super().__call__(scope, receive, send)
 
 
 def malformed(reason: str, detail: str, status: int = 400) -> Problem:
@@ -28,9 +43,8 @@ def json_answer(status: int, document: object, **headers: str) -> Response:
 
 def problem_answer(problem: Problem, *, headers: dict[str, str] | None = None) -> Response:
     """Return a problem."""
-    return Response(
-        render_problem(problem), problem.status, {"Cache-Control": "no-store", **(headers or {})}, PROBLEM_TYPE
-    )
+    kept = {"Cache-Control": "no-store", **(headers or {})}
+    return _ProblemResponse(render_problem(problem), problem.status, kept, problem.code)
 
 
 def refused_answer(refused: Refused) -> Response:
@@ -41,4 +55,4 @@ def refused_answer(refused: Refused) -> Response:
     document = {**json.loads(bytes(answer.body)), "submissionId": str(refused.submission_id)}
     body = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     kept = {name: value for name, value in answer.headers.items() if name not in {"content-length", "content-type"}}
-    return Response(body, answer.status_code, kept, PROBLEM_TYPE)
+    return _ProblemResponse(body, answer.status_code, kept, refused.problem.code)

@@ -6,6 +6,7 @@ What is answered is made here and nowhere else; what is decided is decided by `S
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from waybill.listener.asgi import BodyTooLarge, Headers, read_body
 from waybill.submission.answering import NOT_FOUND, json_answer, malformed, problem_answer, refused_answer
 from waybill.submission.core.reading import Form
 from waybill.submission.core.refusals import UNAVAILABLE, Refused
+from waybill.submission.counting import Counting
 from waybill.submission.deliveries import Deliveries
 from waybill.submission.description import (
     KEY_PATTERN,
@@ -37,11 +39,12 @@ from waybill.submission.description import (
     path_id,
     submitting,
 )
+from waybill.submission.metrics import Meter
 from waybill.submission.reading_paths import ReadingPaths
 from waybill.submission.store import Submission, told_command
 from waybill.submission.submitter import Submitter
 
-__all__ = ["MAX_BODY", "build_app"]
+__all__ = ["MAX_BODY", "Parts", "build_app"]
 
 #: Bytes of a body: a payload at the outbox's own limit in base64, and a batch.
 MAX_BODY: Final = {Form.SINGLE: 2 * 1024 * 1024, Form.BATCH: 16 * 1024 * 1024}
@@ -52,18 +55,27 @@ Handler = Callable[[Request, Principal], Awaitable[Response]]
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def build_app(
-    authenticator: Authenticator, submitter: Submitter, deliveries: Deliveries, lifespan: Lifespan | None = None
-) -> FastAPI:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What the paths are built over."""
+
+    authenticator: Authenticator
+    submitter: Submitter
+    deliveries: Deliveries
+    meter: Meter
+
+
+def build_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     """Return the API as an ASGI application."""
     app = FastAPI(title="Waybill submission API", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = _Plain
-    doors = _Doors(authenticator)
-    _add_submissions(app, doors, _Paths(submitter))
-    _add_deliveries(app, doors, ReadingPaths(deliveries))
+    doors = _Doors(parts.authenticator)
+    _add_submissions(app, doors, _Paths(parts.submitter))
+    _add_deliveries(app, doors, ReadingPaths(parts.deliveries))
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_exception_handler(HTTPException, _no_path)
     app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(Counting, meter=parts.meter)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign] # how FastAPI is told another description
     return app
 

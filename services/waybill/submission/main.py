@@ -6,61 +6,97 @@ ends it after the requests under way; what was not answered may be submitted aga
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
+from prometheus_client import CollectorRegistry
 from psycopg_pool import PoolTimeout
 
 from waybill.access import KeyAuthenticator
 from waybill.access.authenticator import find_key
 from waybill.fabric import ConfigFollower
 from waybill.infra.clock import SystemClock
+from waybill.infra.metrics import MetricsServer
 from waybill.infra.runner import calm_collector
 from waybill.listener.server import serve
-from waybill.submission.app import build_app
+from waybill.submission.app import Parts, build_app
 from waybill.submission.deliveries import Deliveries
+from waybill.submission.metrics import Meter
 from waybill.submission.outboxes import Outboxes, open_pool
+from waybill.submission.pulse import Pulse
 from waybill.submission.rules import find_rule
 from waybill.submission.submitter import Submitter
 
-__all__ = ["run"]
+__all__ = ["ApiOptions", "run"]
 
 _FORGET_EVERY_S: Final = 3600.0
 _CONTROL_POOL: Final = 4
 
 
-def run(control_dsn: str, *, host: str, port: int, on_start: Callable[[str], None]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """Where the API listens."""
+
+    host: str = "127.0.0.1"
+    #: 0 takes a free one.
+    port: int = 8090
+    #: Of `/metrics`, `/healthz` and `/readyz` on this machine; 0 takes a free one, None serves nothing.
+    metrics_port: int | None = None
+
+
+def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | None], None]) -> None:
     """Serve until a signal ends it.
 
     Args:
         control_dsn: of the control database: keys, rules and applied configuration.
-        host: address to bind.
-        port: 0 takes a free one.
-        on_start: called with the base URL when requests are taken.
+        options: where to listen.
+        on_start: called with the base URL, and that of the metrics, when requests are taken.
 
     Raises:
-        UnavailableError: the control database does not answer, or the port is taken.
+        UnavailableError: the control database does not answer, or a port is taken.
     """
     clock = SystemClock()
-    with closing(ConfigFollower(control_dsn, clock)) as follower:
-        control, outboxes = open_pool(control_dsn, max_size=_CONTROL_POOL), Outboxes()
+    with ExitStack() as undo:
+        follower = undo.enter_context(closing(ConfigFollower(control_dsn, clock)))
+        meter = Meter(CollectorRegistry())
+        control = open_pool(control_dsn, max_size=_CONTROL_POOL)
+        meter.watch("control", control.get_stats)
+        outboxes = Outboxes(lambda name, pool: meter.watch(name, pool.get_stats))
         submitter = Submitter(outboxes, follower.current, find_rule(control), clock)
+        pulse = Pulse(clock, follower.age_s)
+        metrics_url = _serve_metrics(meter, pulse, options.metrics_port, undo)
 
         @asynccontextmanager
         async def lifespan(_app: Any) -> AsyncIterator[None]:
             await control.open()
             calm_collector()
-            forgetting = asyncio.create_task(_forget(submitter))
+            tasks = [asyncio.create_task(each) for each in (_forget(submitter), pulse.keep_beating())]
             try:
                 yield
             finally:
-                forgetting.cancel()
+                for task in tasks:
+                    task.cancel()
                 await outboxes.close()
                 await control.close()
 
-        app = build_app(KeyAuthenticator(find_key(control), clock), submitter, Deliveries(control), lifespan)
-        serve(app, host=host, port=port, on_start=on_start)
+        authenticator = KeyAuthenticator(find_key(control), clock)
+        parts = Parts(authenticator=authenticator, submitter=submitter, deliveries=Deliveries(control), meter=meter)
+        serve(
+            build_app(parts, lifespan),
+            host=options.host,
+            port=options.port,
+            on_start=lambda url: on_start(url, metrics_url),
+        )
+
+
+def _serve_metrics(meter: Meter, pulse: Pulse, port: int | None, undo: ExitStack) -> str | None:
+    if port is None:
+        return None
+    server = MetricsServer(meter.registry, alive=pulse.alive, ready=pulse.ready, port=port)
+    undo.callback(server.close)
+    return f"http://127.0.0.1:{server.port}/metrics"
 
 
 async def _forget(submitter: Submitter) -> None:

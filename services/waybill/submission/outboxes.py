@@ -5,7 +5,7 @@ new outbox need not restart anything. Nothing here waits long: a database that d
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -80,7 +80,9 @@ def numbered_by(tenant: TenantConfig, drafts: Sequence[CommandDraft]) -> OutboxC
 class Outboxes:
     """Pools by outbox, for one event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, opened: Callable[[str, AsyncConnectionPool[Any]], None] | None = None) -> None:
+        """Open nothing yet; `opened` is told the name, tenant/outbox, of each pool that is opened."""
+        self._told = opened
         self._places: dict[tuple[str, str, OutboxConfig], OutboxPlace] = {}
         self._opening = asyncio.Lock()
 
@@ -113,6 +115,8 @@ class Outboxes:
         await asyncio.to_thread(_prepare, dsn, config.schema)
         pool = open_pool(dsn)
         await pool.open()
+        if self._told is not None:
+            self._told(f"{config.tenant}/{config.name}", pool)
         return OutboxPlace(config=config, submissions=Submissions(config.schema), pool=pool)
 
     @asynccontextmanager

@@ -87,9 +87,7 @@ class Submissions:
             f"SELECT {schema_beside(outbox_schema)}.submit(%s, %s, %s, %s, %s, %s, CAST(%s AS jsonb))"
         ).encode()
         self._again = (
-            f"UPDATE {table} SET resubmissions = resubmissions + 1, last_resubmitted_at = %(now)s, "  # noqa: S608 - the same
-            "ambiguous_at = CASE WHEN %(allowed)s THEN ambiguous_at ELSE coalesce(ambiguous_at, %(now)s) END "
-            f"WHERE submission_id = %(id)s RETURNING {_COLUMNS}"
+            f"SELECT {_COLUMNS} FROM {schema_beside(outbox_schema)}.resubmitted(%(id)s, %(now)s, %(allowed)s)"  # noqa: S608 - the same
         ).encode()
         self._ambiguous = (
             f"SELECT {_COLUMNS} FROM {table} WHERE ambiguous_at IS NOT NULL AND settled_at IS NULL "  # noqa: S608 - the same

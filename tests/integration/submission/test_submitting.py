@@ -5,6 +5,7 @@ import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -226,10 +227,10 @@ def test_a_stop_lets_what_is_under_way_finish(api: Api, fresh_subject: str):
     api.post(erase(fresh_subject), fresh_subject)
     done: list[int] = []
     with (
-        running(api.control_dsn, api.database.dsn("postgres")) as (url, process),
+        running(api.control_dsn, api.database.dsn("postgres")) as (at, process),
         closing(api.database.connect("postgres")) as holder,
     ):
-        mine = Api(url=url, database=api.database, control_dsn=api.control_dsn, process=process, keys=api.keys)
+        mine = replace(api, url=at["url"], process=process)
         lock = "SELECT FROM waybill.counter WHERE tenant = %s AND aggregate = %s FOR UPDATE"
         holder.execute(lock.encode(), (api.database.tenant, f"subject/{fresh_subject}"))
         asking = threading.Thread(target=lambda: done.append(mine.post(erase(fresh_subject), "second").status_code))

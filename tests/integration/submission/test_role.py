@@ -1,0 +1,138 @@
+"""The server's own role: with it everything works, and every statement it has no business with is refused."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import psycopg
+import pytest
+from fixtures.fix_submission import SECOND, Api, erase, running
+from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
+
+from waybill.cli.app import root
+
+pytestmark = pytest.mark.postgres
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """Connection strings of the role."""
+
+    control: str
+    outbox: str
+
+
+def provision(api: Api, *words: str) -> str:
+    outbox = api.database.dsn("postgres")
+    environ = {
+        "WAYBILL_CONTROL_DSN": api.control_dsn,
+        "WAYBILL_TEST_OUTBOX": outbox,
+        "WAYBILL_TEST_NOWHERE": outbox,  # the server under test cannot reach this one, we can
+    }
+    done = CliRunner().invoke(root, ["api", "provision", *words], env=environ, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def login(api: Api) -> Iterator[Login]:
+    role, password = f"api_{secrets.token_hex(4)}", secrets.token_hex(16)
+    admin = {"control": api.control_dsn, "outbox": api.database.dsn("postgres")}
+    provision(api, "--role", role)
+    with closing(psycopg.connect(admin["outbox"], autocommit=True)) as owner:
+        owner.execute(f"ALTER ROLE {role} LOGIN PASSWORD '{password}'".encode())
+    yield Login(**{name: make_conninfo(dsn, user=role, password=password) for name, dsn in admin.items()})
+    for dsn in admin.values():
+        with closing(psycopg.connect(dsn, autocommit=True)) as owner:
+            owner.execute(f"DROP OWNED BY {role}".encode())
+    with closing(psycopg.connect(admin["outbox"], autocommit=True)) as owner:
+        owner.execute(f"DROP ROLE {role}".encode())
+
+
+def test_the_api_does_all_its_work_as_its_own_role(api: Api, login: Login, fresh_subject: str):
+    with running(login.control, login.outbox) as (at, process):
+        mine = replace(api, url=at["url"], process=process)
+        taken = mine.post(erase(fresh_subject), fresh_subject, who="both")
+        again = mine.post(erase(fresh_subject), fresh_subject, who="both")
+        other = mine.post(erase(fresh_subject, aggregate=f"article/{fresh_subject}"), f"{fresh_subject}-2", who="both")
+        looks = [mine.get(path, "both").status_code for path in ("/v1/submissions", "/v1/deliveries")]
+        told = mine.get(f"/v1/submissions/{taken.json()['submissionId']}", "both")
+
+    assert [taken.status_code, again.status_code, other.status_code] == [202, 200, 202]
+    assert looks == [200, 200]
+    assert told.json()["resubmissions"] == 1
+
+
+OUTBOX = [
+    "SELECT payload FROM waybill.outbox",
+    "SELECT FROM waybill.counter",
+    "INSERT INTO waybill.counter VALUES ('acme', 'subject/1', '{}')",
+    "SELECT waybill.emit_many('acme', '[]')",
+    "SELECT waybill.canary('acme')",
+    "INSERT INTO waybill_submission.submission (submission_id) VALUES (gen_random_uuid())",
+    "UPDATE waybill_submission.submission SET ambiguous_at = NULL",
+    "UPDATE waybill_submission.submission SET settled_at = now(), settled_by = 'me', settled_why = 'x'",
+    "DELETE FROM waybill_submission.submission",
+    "TRUNCATE waybill_submission.submission",
+    "DELETE FROM waybill_submission.migration",
+    f"SELECT FROM {SECOND}.outbox",
+    "CREATE SCHEMA mine",
+    "CREATE TABLE waybill_submission.mine (id int)",
+    "ALTER FUNCTION waybill_submission.forget(timestamptz) SECURITY INVOKER",
+]
+CONTROL = [
+    "INSERT INTO access.api_key (key_id) VALUES ('0123456789abcdef')",
+    "UPDATE access.api_key SET revoked_at = NULL",
+    "DELETE FROM access.api_key",
+    "SELECT FROM access.event",
+    "INSERT INTO submission.resubmission_rule (rule) VALUES ('always')",
+    "DELETE FROM submission.resubmission_rule",
+    "INSERT INTO fabric.config_version (version) VALUES (9)",
+    "UPDATE fabric.object SET body = NULL",
+    "SELECT FROM fabric.control_outbox",
+    "UPDATE read.delivery SET state = 'acknowledged'",
+    "SELECT FROM read.attempt",
+    "SELECT FROM delivery.open_task",
+    "CREATE SCHEMA mine",
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "statement"),
+    [*(("outbox", each) for each in OUTBOX), *(("control", each) for each in CONTROL)],
+    ids=lambda value: value[:60],
+)
+def test_what_the_role_has_no_business_with_is_refused(login: Login, where: str, statement: str):
+    with (
+        closing(psycopg.connect(getattr(login, where), autocommit=True)) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(statement.encode())
+
+
+def test_forgetting_never_takes_what_is_young(api: Api, login: Login, fresh_subject: str):
+    api.post(erase(fresh_subject), fresh_subject)
+
+    with closing(psycopg.connect(login.outbox, autocommit=True)) as connection:
+        connection.execute("SELECT waybill_submission.forget('infinity')")
+
+    assert api.post(erase(fresh_subject), fresh_subject).status_code == 200
+
+
+def test_what_is_printed_is_what_is_run_and_may_be_run_again(api: Api):
+    role = f"api_{secrets.token_hex(4)}"
+
+    before = provision(api, "--role", role, "--print")
+    done = json.loads(provision(api, "--role", role, "--json"))["databases"]
+
+    with closing(psycopg.connect(api.control_dsn, autocommit=True)) as owner:
+        owner.execute(done[0]["sql"].encode())
+        owner.execute(f"DROP OWNED BY {role}".encode())
+    with closing(psycopg.connect(api.database.dsn("postgres"), autocommit=True)) as owner:
+        for each in done[1:]:
+            owner.execute(each["sql"].encode())
+        owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+    assert all(each["sql"] in before for each in done)
