@@ -16,6 +16,7 @@ from waybill.infra.secrets import read_secret
 from waybill.kernel.errors import ConfigError
 from waybill.submission.main import ApiOptions, run
 from waybill.submission.role import ROLE, control_sql, grant_beside_outbox, grant_in_control, outbox_sql
+from waybill.submission.stating import RefusedResults
 
 __all__ = ["app"]
 
@@ -55,7 +56,9 @@ def run_command(
             if metrics is not None:
                 console.print(f"metrics on {metrics}", markup=False, highlight=False)
 
-    run(Addresses.load().need("control_dsn"), ApiOptions(host=host, port=port, metrics_port=metrics_port), told)
+    addresses = Addresses.load()
+    options = ApiOptions(host=host, port=port, metrics_port=metrics_port, kafka=addresses.kafka)
+    run(addresses.need("control_dsn"), options, told)
 
 
 @app.command("provision")
@@ -91,6 +94,23 @@ def provision_command(
             typer.echo(f"-- In {name}:\n{text}")
     else:
         print_table(f"role {role}", ("database",), [(name,) for name, _ in texts])
+
+
+@app.command("refused")
+def refused_command(
+    tenant: Annotated[str, typer.Argument(help="The tenant.")],
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List results that were posted and refused, newest first: who tried, with which key, and why."""
+    dsn = Addresses.load().need("control_dsn")
+    with closing(connect(dsn, application_name="waybill-cli", autocommit=True)) as connection:
+        rows = RefusedResults.newest(connection, tenant, limit)
+    if as_json:
+        print_json({"refused": list(rows)})
+    else:
+        columns = ("refused_at", "principal", "key_id", "reason", "result_id", "body_sha256")
+        print_table(f"refused results of {tenant}", columns, rows)
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -4,7 +4,7 @@ What is answered is made here and nowhere else; what is decided is decided by `S
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,17 +13,19 @@ from uuid import UUID
 import psycopg
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
+from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
-from starlette.routing import request_response
 
 from waybill import __version__
-from waybill.access import Authenticator, Principal, Refusal, Scope
+from waybill.access import Authenticator, Principal, Scope
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
+from waybill.contracts.result import MAX_BYTES as MAX_RESULT
+from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER
+from waybill.crypto.verifying import SignatureHeaders
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import format_instant
-from waybill.listener.asgi import BodyTooLarge, Headers, read_body
+from waybill.listener.asgi import Headers
 from waybill.submission.answering import NOT_FOUND, json_answer, malformed, problem_answer, refused_answer
 from waybill.submission.core.reading import Form
 from waybill.submission.core.refusals import UNAVAILABLE, Refused
@@ -34,13 +36,16 @@ from waybill.submission.description import (
     KNOWN_TAG,
     PAGE_PARAMETERS,
     SCHEMAS,
+    STATING,
     answers,
     operation,
     path_id,
     submitting,
 )
+from waybill.submission.doors import JSON_TYPE, RESULT_TYPE, Doors, Handler, Plain, body_of
 from waybill.submission.metrics import Meter
 from waybill.submission.reading_paths import ReadingPaths
+from waybill.submission.stating import Posted, Stating
 from waybill.submission.store import Submission, told_command
 from waybill.submission.submitter import Submitter
 
@@ -51,7 +56,6 @@ MAX_BODY: Final = {Form.SINGLE: 2 * 1024 * 1024, Form.BATCH: 16 * 1024 * 1024}
 _LISTED: Final = 100
 _KEY: Final = re.compile(KEY_PATTERN.strip("^$"))
 
-Handler = Callable[[Request, Principal], Awaitable[Response]]
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
@@ -62,16 +66,18 @@ class Parts:
     authenticator: Authenticator
     submitter: Submitter
     deliveries: Deliveries
+    stating: Stating
     meter: Meter
 
 
 def build_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     """Return the API as an ASGI application."""
     app = FastAPI(title="Waybill submission API", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.router.route_class = _Plain
-    doors = _Doors(parts.authenticator)
+    app.router.route_class = Plain
+    doors = Doors(parts.authenticator)
     _add_submissions(app, doors, _Paths(parts.submitter))
     _add_deliveries(app, doors, ReadingPaths(parts.deliveries))
+    _add_results(app, doors, parts.stating)
     app.add_api_route("/healthz", _healthz, include_in_schema=False)
     app.add_exception_handler(HTTPException, _no_path)
     app.add_exception_handler(Exception, _unexpected)
@@ -80,7 +86,7 @@ def build_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     return app
 
 
-def _add_submissions(app: FastAPI, doors: "_Doors", paths: "_Paths") -> None:
+def _add_submissions(app: FastAPI, doors: Doors, paths: "_Paths") -> None:
     for form, path in ((Form.SINGLE, "/v1/commands"), (Form.BATCH, "/v1/commands:batch")):
         app.add_api_route(
             path,
@@ -114,7 +120,7 @@ def _add_submissions(app: FastAPI, doors: "_Doors", paths: "_Paths") -> None:
     )
 
 
-def _add_deliveries(app: FastAPI, doors: "_Doors", paths: ReadingPaths) -> None:
+def _add_deliveries(app: FastAPI, doors: Doors, paths: ReadingPaths) -> None:
     app.add_api_route(
         "/v1/deliveries",
         doors.guarded(Scope.DELIVERIES_READ, paths.page),
@@ -133,40 +139,43 @@ def _add_deliveries(app: FastAPI, doors: "_Doors", paths: ReadingPaths) -> None:
     )
 
 
-class _Plain(APIRoute):
-    """A path whose endpoint reads the request itself: nothing is derived from its signature, on no request."""
+def _add_results(app: FastAPI, doors: Doors, stating: Stating) -> None:
+    async def handle(request: Request, who: Principal) -> Response:
+        body = await body_of(request, RESULT_TYPE, MAX_RESULT)
+        if isinstance(body, Problem):
+            return problem_answer(body)
+        headers = Headers(request.scope["headers"])
+        signed = SignatureHeaders(
+            webhook_id=headers.get(ID_HEADER),
+            timestamp=headers.get(TIMESTAMP_HEADER),
+            signature=headers.get(SIGNATURE_HEADER),
+        )
+        try:
+            said = await stating.state(who, Posted(signed=signed, body=body))
+        except (psycopg.Error, PoolTimeout):
+            return refused_answer(Refused(problem=UNAVAILABLE))
+        if isinstance(said, Problem):
+            return refused_answer(Refused(problem=said))
+        return json_answer(202, {"resultId": said, "state": "published"})
 
-    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **described: Any) -> None:
-        super().__init__(path, endpoint, **described)
-        self.app = request_response(endpoint)
-
-
-class _Doors:
-    """Lets principals in, and nobody else."""
-
-    def __init__(self, authenticator: Authenticator) -> None:
-        self._authenticator = authenticator
-
-    def guarded(self, scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint of a handler that only principals with a scope reach."""
-
-        async def endpoint(request: Request) -> Response:
-            came = request.headers.getlist("authorization")
-            try:
-                who = await self._authenticator.authenticate(came[0] if len(came) == 1 else None)
-            except psycopg.Error as error:
-                get_logger("submission").warning("submission.access_unavailable", reason=type(error).__name__)
-                return refused_answer(Refused(problem=UNAVAILABLE))
-            if isinstance(who, Refusal):
-                refused = Problem(code=ErrorCode.AUTH, reason="credentials_refused", detail="show an API key as Bearer")
-                return problem_answer(refused, headers={"WWW-Authenticate": "Bearer"})
-            if scope not in who.scopes:
-                return problem_answer(
-                    Problem(code=ErrorCode.AUTHZ, reason="missing_scope", detail=f"the key lacks the scope {scope}")
-                )
-            return await handler(request, who)
-
-        return endpoint
+    app.add_api_route(
+        "/v1/results",
+        doors.guarded(Scope.RESULTS_PUBLISH, handle),
+        methods=["POST"],
+        summary="Post a signed result of the destination that the key's principal is named after.",
+        operation_id="post_result",
+        status_code=202,
+        responses=answers(
+            "PostedResult",
+            400,
+            409,
+            413,
+            415,
+            422,
+            s202="Published as it came. Whether it is believed the worker decides.",
+        ),
+        openapi_extra=STATING,
+    )
 
 
 class _Paths:
@@ -184,15 +193,9 @@ class _Paths:
                 return problem_answer(
                     malformed("idempotency_key", "one Idempotency-Key: 1 to 200 visible ASCII characters")
                 )
-            if not _is_plain_json(request):
-                detail = "expected application/json, not compressed"
-                return problem_answer(malformed("unsupported_media_type", detail, status=415))
-            try:
-                body = await read_body(Headers(request.scope["headers"]), request.receive, MAX_BODY[form])
-            except BodyTooLarge:
-                return problem_answer(malformed("body_too_large", f"at most {MAX_BODY[form]} bytes", status=413))
-            except ConnectionError:
-                return problem_answer(malformed("client_gone", "the body did not end"))
+            body = await body_of(request, JSON_TYPE, MAX_BODY[form])
+            if isinstance(body, Problem):
+                return problem_answer(body)
             done = await self._submitter.submit(who, keys[0], form, body)
             if isinstance(done, Refused):
                 return refused_answer(done)
@@ -217,12 +220,6 @@ class _Paths:
         if isinstance(found, Refused):
             return refused_answer(found)
         return json_answer(200, {"submissions": [_told(each) for each in found]})
-
-
-def _is_plain_json(request: Request) -> bool:
-    kinds = request.headers.getlist("content-type")
-    kind = kinds[0].partition(";")[0].strip().lower() if len(kinds) == 1 else ""
-    return kind == "application/json" and request.headers.get("content-encoding", "identity") == "identity"
 
 
 def _told(submission: Submission) -> dict[str, Any]:

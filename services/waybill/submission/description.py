@@ -15,7 +15,17 @@ from waybill.submission.core.members import command_schema
 from waybill.submission.core.pages import MAX_LIMIT
 from waybill.submission.core.reading import COMMANDS, MAX_COMMANDS, Form
 
-__all__ = ["KEY_PATTERN", "KNOWN_TAG", "PAGE_PARAMETERS", "SCHEMAS", "answers", "operation", "path_id", "submitting"]
+__all__ = [
+    "KEY_PATTERN",
+    "KNOWN_TAG",
+    "PAGE_PARAMETERS",
+    "SCHEMAS",
+    "STATING",
+    "answers",
+    "operation",
+    "path_id",
+    "submitting",
+]
 
 KEY_PATTERN: Final = "^[!-~]{1,200}$"
 _INSTANT: Final = {"type": "string", "format": "date-time"}
@@ -99,6 +109,16 @@ SCHEMAS: Final[Mapping[str, Any]] = {
     "Submissions": _object({"submissions": _list("Submission")}),
     "Delivery": _object({**_READ, **_KNOWN_LATER}, optional=tuple(_KNOWN_LATER)),
     "Deliveries": _object({"deliveries": _list("Delivery"), "next": _TEXT}, optional=("next",)),
+    "PostedResult": _object({"resultId": _UUID, "state": {"type": "string", "enum": ["published"]}}),
+    "Result": _object(
+        {
+            **dict.fromkeys(("specversion", "id", "source", "type", "subject", "time", "tenant", "destination"), _TEXT),
+            "data": _object(
+                {"delivery_id": _UUID, "receipt": {"type": "object"}, "problem": {"type": "object"}},
+                ("receipt", "problem"),
+            ),
+        }
+    ),
     "Problem": _PROBLEM,
 }
 
@@ -128,12 +148,12 @@ def path_id(name: str) -> dict[str, Any]:
 _PROBLEMS: Final[Mapping[int, str]] = {
     400: "It cannot be read as what is described here.",
     401: "No credentials, or they were refused.",
-    403: "The key lacks the scope.",
+    403: "The key lacks the scope, or a result is not signed by its destination.",
     404: "Not there, or not this tenant's.",
-    409: "Another body came under this Idempotency-Key, or a person decides about a resubmission.",
+    409: "Another body came under this Idempotency-Key, or a person decides about it; a result of this id was heard.",
     413: "More bytes than are taken.",
-    415: "Not application/json, or compressed.",
-    422: "The outbox refuses it; `reason` is the rule.",
+    415: "Another content type than described, or compressed.",
+    422: "The outbox, or the worker, would refuse it; `reason` says why.",
     503: "Try again later; with the reason outcome_unknown it may have been taken.",
 }
 
@@ -154,14 +174,29 @@ def answers(schema: str, *problems: int, **ok: str) -> dict[int | str, dict[str,
     return found
 
 
-def operation(*parameters: Mapping[str, Any], body: str | None = None) -> dict[str, Any]:
+def operation(
+    *parameters: Mapping[str, Any], body: str | None = None, content_type: str = "application/json"
+) -> dict[str, Any]:
     """Return what OpenAPI is told beyond the answers."""
     extra: dict[str, Any] = {"security": [{"apiKey": []}]}
     if parameters:
         extra["parameters"] = list(parameters)
     if body is not None:
-        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _ref(body)}}}
+        extra["requestBody"] = {"required": True, "content": {content_type: {"schema": _ref(body)}}}
     return extra
+
+
+def _signature_header(name: str, description: str) -> dict[str, Any]:
+    return {**_parameter(name, "header", _TEXT, description), "required": True}
+
+
+STATING: Final = operation(
+    _signature_header("webhook-id", "The id of the result."),
+    _signature_header("webhook-timestamp", "Unix seconds, by the destination's clock."),
+    _signature_header("webhook-signature", "v1a, by a results key of the destination."),
+    body="Result",
+    content_type="application/cloudevents+json",
+)
 
 
 def submitting(form: Form) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from waybill.access.authenticator import find_key
 from waybill.fabric import ConfigFollower
 from waybill.infra.clock import SystemClock
 from waybill.infra.metrics import MetricsServer
+from waybill.infra.publisher import Publisher
 from waybill.infra.runner import calm_collector
 from waybill.listener.server import serve
 from waybill.submission.app import Parts, build_app
@@ -27,6 +28,7 @@ from waybill.submission.metrics import Meter
 from waybill.submission.outboxes import Outboxes, open_pool
 from waybill.submission.pulse import Pulse
 from waybill.submission.rules import find_rule
+from waybill.submission.stating import RefusedResults, Stating
 from waybill.submission.submitter import Submitter
 
 __all__ = ["ApiOptions", "run"]
@@ -44,6 +46,8 @@ class ApiOptions:
     port: int = 8090
     #: Of `/metrics`, `/healthz` and `/readyz` on this machine; 0 takes a free one, None serves nothing.
     metrics_port: int | None = None
+    #: Bootstrap servers that results are published to; None takes no results.
+    kafka: str | None = None
 
 
 def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | None], None]) -> None:
@@ -81,8 +85,17 @@ def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | No
                 await outboxes.close()
                 await control.close()
 
-        authenticator = KeyAuthenticator(find_key(control), clock)
-        parts = Parts(authenticator=authenticator, submitter=submitter, deliveries=Deliveries(control), meter=meter)
+        publisher = Publisher(options.kafka) if options.kafka is not None else None
+        if publisher is not None:
+            undo.callback(publisher.close)
+        deliveries = Deliveries(control)
+        parts = Parts(
+            authenticator=KeyAuthenticator(find_key(control), clock),
+            submitter=submitter,
+            deliveries=deliveries,
+            stating=Stating(follower.current, deliveries, RefusedResults(control, clock), publisher, clock),
+            meter=meter,
+        )
         serve(
             build_app(parts, lifespan),
             host=options.host,

@@ -28,8 +28,10 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN
 END $$;
 """
 _CONTROL: Final = """\
-GRANT USAGE ON SCHEMA fabric, access, submission, read TO {role};
+GRANT USAGE ON SCHEMA fabric, access, submission, read, delivery TO {role};
 GRANT SELECT ON fabric.config_version, fabric.object, access.api_key, submission.resubmission_rule, read.delivery TO {role};
+GRANT SELECT (tenant, destination, result_id, weighed) ON delivery.result TO {role};
+GRANT INSERT ON submission.refused_result TO {role};
 """
 _OUTBOX: Final = """\
 GRANT USAGE ON SCHEMA {beside} TO {role};

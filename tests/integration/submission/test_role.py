@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import psycopg
 import pytest
 from fixtures.fix_submission import SECOND, Api, erase, running
+from fixtures.posted_results import by_another, post, result, signed
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
@@ -59,10 +60,13 @@ def test_the_api_does_all_its_work_as_its_own_role(api: Api, login: Login, fresh
         again = mine.post(erase(fresh_subject), fresh_subject, who="both")
         other = mine.post(erase(fresh_subject, aggregate=f"article/{fresh_subject}"), f"{fresh_subject}-2", who="both")
         looks = [mine.get(path, "both").status_code for path in ("/v1/submissions", "/v1/deliveries")]
+        forged = by_another(mine)
+        posted = [post(mine, each).status_code for each in (forged, signed(mine, result(mine)))]
         told = mine.get(f"/v1/submissions/{taken.json()['submissionId']}", "both")
 
     assert [taken.status_code, again.status_code, other.status_code] == [202, 200, 202]
     assert looks == [200, 200]
+    assert posted == [403, 503], "refused and written down; looked up, and no brokers"
     assert told.json()["resubmissions"] == 1
 
 
@@ -96,6 +100,10 @@ CONTROL = [
     "UPDATE read.delivery SET state = 'acknowledged'",
     "SELECT FROM read.attempt",
     "SELECT FROM delivery.open_task",
+    "SELECT body FROM delivery.result",
+    "UPDATE delivery.result SET weighed = 'refused'",
+    "SELECT FROM submission.refused_result",
+    "DELETE FROM submission.refused_result",
     "CREATE SCHEMA mine",
 ]
 

@@ -50,6 +50,8 @@ class Scope(StrEnum):
     COMMANDS_SUBMIT = "commands:submit"
     #: Read the tenant's deliveries.
     DELIVERIES_READ = "deliveries:read"
+    #: Post signed results of the one destination that the principal is named after.
+    RESULTS_PUBLISH = "results:publish"
 
 
 class Refusal(StrEnum):

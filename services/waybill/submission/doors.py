@@ -1,0 +1,76 @@
+"""The doors of the API: who is let in to which path, and how much of a body is read."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import psycopg
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from psycopg_pool import PoolTimeout
+from starlette.routing import request_response
+
+from waybill.access import Authenticator, Principal, Refusal, Scope
+from waybill.contracts.codes import ErrorCode
+from waybill.contracts.problem import Problem
+from waybill.infra.log import get_logger
+from waybill.listener.asgi import BodyTooLarge, Headers, read_body
+from waybill.submission.answering import malformed, problem_answer, refused_answer
+from waybill.submission.core.refusals import UNAVAILABLE, Refused
+
+__all__ = ["JSON_TYPE", "RESULT_TYPE", "Doors", "Handler", "Plain", "body_of"]
+
+JSON_TYPE: Final = "application/json"
+#: Of a result: a CloudEvents document.
+RESULT_TYPE: Final = "application/cloudevents+json"
+
+Handler = Callable[[Request, Principal], Awaitable[Response]]
+
+
+class Plain(APIRoute):
+    """A path whose endpoint reads the request itself: nothing is derived from its signature, on no request."""
+
+    def __init__(self, path: str, endpoint: Callable[[Request], Awaitable[Response]], **described: Any) -> None:
+        super().__init__(path, endpoint, **described)
+        self.app = request_response(endpoint)
+
+
+class Doors:
+    """Lets principals in, and nobody else."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    def guarded(self, scope: Scope, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint of a handler that only principals with a scope reach."""
+
+        async def endpoint(request: Request) -> Response:
+            came = request.headers.getlist("authorization")
+            try:
+                who = await self._authenticator.authenticate(came[0] if len(came) == 1 else None)
+            except (psycopg.Error, PoolTimeout) as error:
+                get_logger("submission").warning("submission.access_unavailable", reason=type(error).__name__)
+                return refused_answer(Refused(problem=UNAVAILABLE))
+            if isinstance(who, Refusal):
+                refused = Problem(code=ErrorCode.AUTH, reason="credentials_refused", detail="show an API key as Bearer")
+                return problem_answer(refused, headers={"WWW-Authenticate": "Bearer"})
+            if scope not in who.scopes:
+                return problem_answer(
+                    Problem(code=ErrorCode.AUTHZ, reason="missing_scope", detail=f"the key lacks the scope {scope}")
+                )
+            return await handler(request, who)
+
+        return endpoint
+
+
+async def body_of(request: Request, content_type: str, limit: int) -> bytes | Problem:
+    """Read the body of a request that is declared as one type and not compressed, up to a limit."""
+    kinds = request.headers.getlist("content-type")
+    kind = kinds[0].partition(";")[0].strip().lower() if len(kinds) == 1 else ""
+    if kind != content_type or request.headers.get("content-encoding", "identity") != "identity":
+        return malformed("unsupported_media_type", f"expected {content_type}, not compressed", status=415)
+    try:
+        return await read_body(Headers(request.scope["headers"]), request.receive, limit)
+    except BodyTooLarge:
+        return malformed("body_too_large", f"at most {limit} bytes", status=413)
+    except ConnectionError:
+        return malformed("client_gone", "the body did not end")
