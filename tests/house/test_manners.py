@@ -40,6 +40,7 @@ MAY_NAME_IT: dict[str, str] = {
 COMPONENTS = (
     "access",
     "catalog",
+    "commandtypes",
     "conformance",
     "delivery",
     "devstack",

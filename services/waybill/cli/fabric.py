@@ -113,7 +113,8 @@ def _read(file: Path, *, as_json: bool) -> FabricConfig:
         data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise ConfigError(f"{file}: {error.strerror}") from error
-    found = parse(data)
+    folder = Path() if str(file) == "-" else file.parent
+    found = parse(data, lambda name: (folder / name).read_bytes())
     if isinstance(found, FabricConfig):
         return found
     if as_json:
@@ -186,7 +187,9 @@ def _ask(step: Plan, *, yes: bool) -> None:
 def _cell(value: Plain) -> str:
     if value is None:
         return ""
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):  # of objects only what each is called, which is its first key
+        return ", ".join(str(next(iter(each.values()))) if isinstance(each, dict) else str(each) for each in value)
+    return str(value)
 
 
 def _print_changes(step: Plan) -> None:

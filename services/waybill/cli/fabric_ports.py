@@ -175,6 +175,11 @@ class ProducerOutboxes:
             wanted, there = getattr(expected, name), getattr(found, name)
             if wanted != there:
                 yield Drift(subject=subject, expected=f"{name} {_shown(wanted)}", found=_shown(there))
+        for each in sorted({*expected.types} ^ {*found.types}, key=lambda each: (each.command_type, each.version)):
+            states = ("as applied", "none or another") if each in expected.types else ("none", "there")
+            yield Drift(
+                subject=subject, expected=f"type {each.command_type} {each.version}: {states[0]}", found=states[1]
+            )
         yield from _route_drift(subject, _routes(expected), _routes(found))
 
 

@@ -14,6 +14,7 @@ from waybill.kernel.ids import DestinationName, Tenant
 __all__ = [
     "HORIZON_MARGIN_S",
     "MAX_TTL_S",
+    "CommandTypeConfig",
     "DestinationConfig",
     "FabricConfig",
     "FlowLimits",
@@ -21,17 +22,20 @@ __all__ = [
     "Level",
     "OnUnsettled",
     "OutboxConfig",
+    "PiiClass",
     "Profile",
     "Proof",
     "RepeatBound",
     "ResultSource",
     "RetryPolicy",
     "RouteConfig",
+    "SchemaFormat",
     "SecretRef",
     "StatusSource",
     "TenantConfig",
     "Timeouts",
     "TlsConfig",
+    "TypeVersion",
 ]
 
 #: Beyond a command's expiry: an attempt that began in time may still arrive, clocks differ, a frozen worker thaws.
@@ -71,6 +75,26 @@ class Level(StrEnum):
     L2 = "L2"
     #: Answers status queries.
     L3 = "L3"
+
+
+class PiiClass(StrEnum):
+    """What data say about people."""
+
+    #: Nothing about a person.
+    NONE = "none"
+    #: An identifier that means something only elsewhere.
+    PSEUDONYM = "pseudonym"
+    #: About a person.
+    PERSONAL = "personal"
+    #: Health, belief and the like.
+    SPECIAL = "special"
+
+
+class SchemaFormat(StrEnum):
+    """How the data of a command type are described."""
+
+    #: JSON Schema 2020-12; the data are JSON.
+    JSON_SCHEMA = "json-schema"
 
 
 class OnUnsettled(StrEnum):
@@ -235,6 +259,34 @@ class RouteConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TypeVersion:
+    """One version of what a command type's data may be. Once applied it stays as it is."""
+
+    #: `v<major>.<minor>`: what one minor version accepted, the next one of the same major accepts.
+    version: str
+    #: The whole schema as JSON text.
+    schema: str
+    #: Data that keep the schema, as JSON text.
+    example: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandTypeConfig:
+    """One entry of a tenant's catalogue: a command type, who answers for it, and what its data may be."""
+
+    tenant: Tenant
+    name: str
+    #: The team that answers for it.
+    owner: str
+    #: What its data say about people.
+    pii: PiiClass
+    description: str
+    format: SchemaFormat = SchemaFormat.JSON_SCHEMA
+    #: In rising order, at least one.
+    versions: tuple[TypeVersion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxConfig:
     """One producer database: it alone numbers its aggregate types."""
 
@@ -258,6 +310,8 @@ class TenantConfig:
     limits: FlowLimits = field(default_factory=FlowLimits)
     outboxes: tuple[OutboxConfig, ...] = ()
     destinations: tuple[DestinationConfig, ...] = ()
+    #: Its catalogue; a command type that is not in it carries whatever its producers send.
+    command_types: tuple[CommandTypeConfig, ...] = ()
     routes: tuple[RouteConfig, ...] = ()
 
 

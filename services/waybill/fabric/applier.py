@@ -4,7 +4,8 @@
 2. **groups**: the committed start of every consumer group. A new destination starts at the end taken here, before
    any route to it exists, so it owns everything from its first command on.
 3. **slots**: the replication slots, before the first row that must pass through them.
-4. **outboxes**: each outbox is there and knows what is applied *now*; no new route yet. An outbox that does not answer
+4. **outboxes**: each outbox is there and knows what is applied *now*; no new route yet. The catalogue it learns as
+   wanted: versions are only added, and who reads the rows must not name one that an outbox does not know. An outbox that does not answer
    stops the apply here, before anything is announced.
 5. **rows**: the new version, in one transaction; workers follow it from here on.
 6. **routes**: the outboxes learn the new version and stamp it on commands; workers that meet it wait until they know it.
@@ -128,11 +129,11 @@ class Applier:
 
 
 def _as_applied(current: FabricConfig, tenant: TenantConfig, outbox: OutboxConfig, version: int) -> OutboxView:
-    """Return the view of what is applied now; a new outbox gets its place and owns nothing yet.
+    """Return the view of what is applied now, with the wanted catalogue; a new outbox gets its place and owns nothing yet.
 
     The place (dsn, schema) is the wanted one: a database that moved is asked where it is now.
     """
     before = current.tenant(tenant.name) or replace(tenant, outboxes=(), destinations=(), routes=())
     known = next((item for item in before.outboxes if item.name == outbox.name), None)
     here = replace(known, dsn=outbox.dsn) if known else replace(outbox, aggregate_types=())
-    return OutboxView(outbox=here, tenant=before, version=version)
+    return OutboxView(outbox=here, tenant=replace(before, command_types=tenant.command_types), version=version)

@@ -12,12 +12,13 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import tuple_row
 
+from waybill.commandtypes.core.versions import version_key
 from waybill.contracts.command import DataForm
-from waybill.contracts.fabric import RouteConfig
+from waybill.contracts.fabric import RouteConfig, SchemaFormat
 from waybill.infra.postgres import identifier
 from waybill.kernel.errors import RefusedError
 from waybill.kernel.ids import DestinationName, Tenant
-from waybill.outbox.core.settings import OutboxSettings
+from waybill.outbox.core.settings import OutboxSettings, TypeSchema
 
 __all__ = ["read", "remove", "sync"]
 
@@ -42,6 +43,7 @@ def sync(connection: psycopg.Connection[Any], schema: str, settings: OutboxSetti
         for name in settings.destinations:
             limit = settings.max_ttl_s.get(name)
             _run(connection, schema, _UPDATE_LIMIT, (limit, settings.tenant, name, limit))
+        _types(connection, schema, settings)
         kept = [item.command_type for item in settings.routes]
         _run(connection, schema, "DELETE FROM {schema}.route WHERE tenant = %s AND command_type <> ALL (%s)", (
             settings.tenant, kept,
@@ -77,6 +79,7 @@ def read(connection: psycopg.Connection[Any], schema: str, tenant: str) -> Outbo
         aggregate_types=tuple(sorted(name for (name,) in types)),
         destinations=tuple(sorted(limits)),
         max_ttl_s={name: float(limit) for name, limit in limits.items() if limit is not None},
+        types=_known_types(connection, schema, tenant),
         routes=tuple(
             RouteConfig(
                 tenant=Tenant(tenant),
@@ -128,6 +131,39 @@ FROM {schema}.route WHERE tenant = %s ORDER BY command_type COLLATE "C"
 """
 
 
+_UPSERT_TYPE = """
+INSERT INTO {schema}.type_version (tenant, command_type, version, format, definition) VALUES (%s, %s, %s, %s, %s)
+ON CONFLICT (tenant, command_type, version) DO UPDATE
+SET format = excluded.format, definition = excluded.definition
+WHERE type_version IS DISTINCT FROM excluded
+"""
+
+_FORGET_TYPES = """
+DELETE FROM {schema}.type_version
+WHERE tenant = %s AND (command_type, version) NOT IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+"""
+
+_SELECT_TYPES = """
+SELECT command_type, version, format, definition FROM {schema}.type_version WHERE tenant = %s
+"""
+
+
+def _types(connection: psycopg.Connection[Any], schema: str, settings: OutboxSettings) -> None:
+    names = [each.command_type for each in settings.types], [each.version for each in settings.types]
+    _run(connection, schema, _FORGET_TYPES, (settings.tenant, *names))
+    for each in settings.types:
+        row = (settings.tenant, each.command_type, each.version, each.format, each.schema)
+        _run(connection, schema, _UPSERT_TYPE, row)
+
+
+def _known_types(connection: psycopg.Connection[Any], schema: str, tenant: str) -> tuple[TypeSchema, ...]:
+    found = [
+        TypeSchema(command_type=name, version=version, format=SchemaFormat(kind), schema=definition)
+        for name, version, kind, definition in _rows(connection, schema, _SELECT_TYPES, tenant)
+    ]
+    return tuple(sorted(found, key=lambda each: (each.command_type, version_key(each.version))))
+
+
 def _route_row(tenant: str, route: RouteConfig) -> tuple[object, ...]:
     return (
         tenant,
@@ -152,8 +188,7 @@ def _names(connection: psycopg.Connection[Any], schema: str, table: str, tenant:
 
 def _check_installed(connection: psycopg.Connection[Any], schema: str) -> None:
     query = """
-        SELECT to_regclass(%(schema)s || '.outbox') IS NOT NULL, EXISTS (
-            SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(schema)s || '.destination') AND attname = 'max_ttl_s')
+        SELECT to_regclass(%(schema)s || '.outbox') IS NOT NULL, to_regclass(%(schema)s || '.type_version') IS NOT NULL
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         found = cursor.execute(query, {"schema": identifier(schema)}).fetchone()

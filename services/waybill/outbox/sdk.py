@@ -7,6 +7,9 @@ with connection.transaction():
         box.emit(CommandDraft(aggregate_type="subject", aggregate_id="7", command_type="subject.erase", data={"id": 7}))
 ```
 
+Before anything is sent, data are held against the catalogue: the outbox is asked what it knows of the command types, and
+data that break their schema are a `RefusedError` like any other.
+
 `collect` sends nothing until its block ends; then all commands go in one statement, which takes the counter row of
 every aggregate in one order and holds them to the commit. So the locks are short, and two transactions that touch the
 same aggregates in another order cannot wait for each other. `emit` and `emit_many` send at once: fine for one call per
@@ -28,6 +31,7 @@ from waybill.kernel.ids import Aggregate, Tenant
 from waybill.outbox.adapters import open_async_door, open_door
 from waybill.outbox.core.draft import CommandDraft, Emitted, emitted, encode_commands, encode_data
 from waybill.outbox.core.rules import SQLSTATES
+from waybill.outbox.core.types import asked, known_types, with_versions
 
 __all__ = ["AsyncOutbox", "Collected", "Outbox", "is_retryable", "refusals"]
 
@@ -61,9 +65,19 @@ class _Emission:
             "SELECT place, command_id, aggregate, sequences, issued_at, expires_at "  # noqa: S608 - a checked identifier
             f"FROM {identifier(schema)}.emit_many({first}, CAST({second} AS jsonb)) ORDER BY place"
         )
+        self.ask_types = (
+            "SELECT command_type, version, format, definition "  # noqa: S608 - a checked identifier
+            f"FROM {identifier(schema)}.type_versions({first}, CAST({second} AS jsonb))"
+        )
 
-    def commands(self, drafts: Sequence[CommandDraft]) -> str:
-        """Encode, and seal what is to be sealed."""
+    def commands(self, given: Sequence[CommandDraft], types: Iterable[Sequence[Any]]) -> str:
+        """Hold data against the catalogue, encode, and seal what is to be sealed.
+
+        Args:
+            given: what is emitted.
+            types: the rows of `ask_types`.
+        """
+        drafts = with_versions(self.tenant, given, known_types(types))
         payloads = [self._payload(draft) for draft in drafts]
         size = sum(map(len, payloads))
         if size > MAX_TRANSACTION_BYTES:
@@ -147,9 +161,10 @@ class Outbox:
         self._door.check_transaction()
         if not listed:
             return []
-        commands = self._emission.commands(listed)
+        emission, run = self._emission, self._door.run
+        commands = emission.commands(listed, run(emission.ask_types, emission.tenant, asked(listed)))
         with refusals():
-            return [emitted(row) for row in self._door.run(self._emission.statement, self._emission.tenant, commands)]
+            return [emitted(row) for row in run(emission.statement, emission.tenant, commands)]
 
     @contextmanager
     def collect(self) -> Iterator[Collected]:
@@ -180,10 +195,10 @@ class AsyncOutbox:
         await self._door.check_transaction()
         if not listed:
             return []
-        commands = self._emission.commands(listed)
+        emission, run = self._emission, self._door.run
+        commands = emission.commands(listed, await run(emission.ask_types, emission.tenant, asked(listed)))
         with refusals():
-            rows = await self._door.run(self._emission.statement, self._emission.tenant, commands)
-            return [emitted(row) for row in rows]
+            return [emitted(row) for row in await run(emission.statement, emission.tenant, commands)]
 
     @asynccontextmanager
     async def collect(self) -> AsyncIterator[Collected]:

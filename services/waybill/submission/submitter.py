@@ -13,14 +13,15 @@ import psycopg
 from psycopg_pool import PoolTimeout
 
 from waybill.access import Principal
-from waybill.contracts.fabric import FabricConfig, OutboxConfig
+from waybill.contracts.fabric import FabricConfig, OutboxConfig, TenantConfig
 from waybill.contracts.problem import Problem
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError, RefusedError, TransientError, UnavailableError
+from waybill.outbox import CommandDraft, is_retryable
 from waybill.outbox import Rule as OutboxRule
-from waybill.outbox import is_retryable
 from waybill.outbox.core.draft import encode_commands, encode_data
+from waybill.outbox.core.types import applied_types, with_versions
 from waybill.submission.core.reading import Form, read_commands
 from waybill.submission.core.refusals import (
     KEY_REUSED,
@@ -83,7 +84,7 @@ class Submitter:
             others = [each for each in tenant.outboxes if each.name != outbox.name]
             if any([await self._in(each, principal, new.submission_id) is not None for each in others]):
                 return Refused(problem=KEY_REUSED)  # its commands were numbered there: it is another body
-            return await self._take(outbox, new, encode_commands(drafts, [encode_data(each) for each in drafts]))
+            return await self._check_and_take(tenant, outbox, new, drafts)
         except RefusedError as error:
             return by_outbox(error)
         except psycopg.DataError:
@@ -148,6 +149,20 @@ class Submitter:
                 if known is not None:
                     return await self._again(connection, submissions, known, new.digest)
         raise TransientError(f"submission {new.submission_id} met another transaction each time")
+
+    async def _check_and_take(
+        self, tenant: TenantConfig, outbox: OutboxConfig, new: NewSubmission, drafts: Sequence[CommandDraft]
+    ) -> Taken | Refused:
+        try:
+            checked = with_versions(tenant.name, drafts, applied_types(tenant, drafts))
+        except RefusedError as error:  # what was taken stays taken, whatever the catalogue says now
+            return await self._taken_before(outbox, new) or by_outbox(error)
+        return await self._take(outbox, new, encode_commands(checked, [encode_data(each) for each in checked]))
+
+    async def _taken_before(self, outbox: OutboxConfig, new: NewSubmission) -> Taken | Refused | None:
+        async with self._outboxes.connection(outbox) as (connection, submissions):
+            known = await submissions.find(connection, new.tenant, new.submission_id)
+            return None if known is None else await self._again(connection, submissions, known, new.digest)
 
     async def _again(
         self, connection: psycopg.AsyncConnection[Any], submissions: Submissions, known: Submission, digest: bytes

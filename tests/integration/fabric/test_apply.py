@@ -14,12 +14,15 @@ from fixtures.fix_stack import FreshDatabase
 from psycopg.rows import dict_row
 
 from waybill.contracts.fabric import (
+    CommandTypeConfig,
     DestinationConfig,
     FabricConfig,
     OutboxConfig,
+    PiiClass,
     RouteConfig,
     SecretRef,
     TenantConfig,
+    TypeVersion,
 )
 from waybill.fabric import Applied, Applier, FabricStore, Result, Step
 from waybill.infra.migrate import migrate
@@ -326,3 +329,48 @@ def test_announced_rows_are_forgotten_after_a_month(
     kept = {row["key"] for row in rows(control, "SELECT key FROM fabric.control_outbox")}
     assert "tenant/acme" not in kept
     assert "outbox/orders" in kept
+
+
+def with_catalogue(config: FabricConfig) -> FabricConfig:
+    entry = CommandTypeConfig(
+        tenant=ACME,
+        name="subject.erase",
+        owner="o",
+        pii=PiiClass.NONE,
+        description="d",
+        versions=(TypeVersion(version="v1.0", schema="{}", example="1"),),
+    )
+    return replace(config, tenants=(replace(config.tenants[0], command_types=(entry,)),))
+
+
+def test_a_catalogue_is_stored_announced_and_read_back(
+    control: psycopg.Connection[Any], fabric_world: RememberingWorld
+) -> None:
+    wanted = with_catalogue(FIRST)
+
+    result = apply(control, fabric_world, wanted)
+
+    assert FabricStore(control).current() == replace(wanted, version=result.version)
+    assert ("command-type/subject.erase",) in control.execute("SELECT key FROM fabric.control_outbox").fetchall()
+
+
+def test_outboxes_know_the_catalogue_before_the_rows_say_so(
+    control: psycopg.Connection[Any], fabric_world: RememberingWorld
+) -> None:
+    apply(control, fabric_world, FIRST)
+    seen: list[tuple[int, int, int]] = []
+
+    def look(step: Step) -> None:
+        view = fabric_world.outboxes["acme/orders"]
+        if step is Step.ROWS:
+            seen.append(
+                (
+                    view.version,
+                    len(view.tenant.command_types),
+                    len(FabricStore(control).current().tenants[0].command_types),
+                )
+            )
+
+    Applier(FabricStore(control), fabric_world.ports(), look).apply(with_catalogue(SECOND), WHEN)
+
+    assert seen == [(1, 1, 0)]

@@ -6,13 +6,18 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
-from fixtures.fix_submission import SECOND, Api, erase, running
+from fixtures.fix_submission import SECOND, Api, catalogued, erase, running
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from waybill.contracts.fabric import SchemaFormat
+from waybill.fabric import Applied, FabricStore, plan
+from waybill.outbox.core.settings import TypeSchema
 from waybill.testing import eventually
 
 pytestmark = pytest.mark.postgres
@@ -104,6 +109,54 @@ def test_of_a_batch_all_is_taken_or_nothing_and_the_key_stays_free(api: Api, fre
     assert taken.status_code == 202
     assert [each["deliveries"][0]["sequence"] for each in taken.json()["commands"]] == [1, 2]
     assert len(api.issued(f"subject/{fresh_subject}")) == 2
+
+
+def test_data_that_break_the_schema_of_their_type_are_refused_by_place_and_not_told(api: Api, fresh_subject: str):
+    def dispatch(line: dict[str, Any]) -> dict[str, Any]:
+        data = {"lines": [{"sku": 1}, line]}
+        return {"commandType": "order.dispatch", "aggregate": f"order/{fresh_subject}", "data": data}
+
+    right, wrong = dispatch({"sku": 2}), dispatch({"secret": "hunter2"})
+    refused = api.post(wrong, fresh_subject)
+    batch = api.post({"commands": [right, wrong]}, fresh_subject, batch=True)
+    taken = api.post(right, fresh_subject)
+
+    detail = "the data break the schema of order.dispatch v1.0 at /lines/1/sku (required)"
+    assert [each.status_code for each in (refused, batch, taken)] == [422, 422, 202]
+    assert (refused.json()["reason"], refused.json()["detail"]) == ("payload_invalid", detail)
+    assert batch.json()["detail"] == f"command 2 of 2: {detail}"
+    assert "hunter2" not in refused.text + batch.text
+    assert len(api.issued(f"order/{fresh_subject}")) == 1
+
+
+def test_what_was_taken_stays_taken_whatever_the_catalogue_says_later(api: Api, fresh_subject: str):
+    of_tenant = api.beside
+    late = TypeSchema(
+        command_type="subject.tag", version="v1.0", format=SchemaFormat.JSON_SCHEMA, schema='{"type": "object"}'
+    )
+    body = erase(fresh_subject, commandType="subject.tag", data=7, destinations=["crm"], ttl="1h")
+    first = api.post(body, fresh_subject, who="beside")
+    with closing(psycopg.connect(api.control_dsn, autocommit=True)) as connection:
+        store = FabricStore(connection)
+        config = store.current()
+        wanted = replace(
+            config,
+            tenants=tuple(
+                replace(each, command_types=(*each.command_types, catalogued(of_tenant, late)))
+                if each.name == of_tenant
+                else each
+                for each in config.tenants
+            ),
+        )
+        store.record(wanted, plan(config, wanted).changes, Applied(at=datetime.now(UTC), by="test"))
+
+    eventually(
+        lambda: api.post(body, uuid.uuid4().hex, who="beside").status_code == 422, within_s=10, what="the catalogue"
+    )
+
+    again = api.post(body, fresh_subject, who="beside")
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert again.json()["submissionId"] == first.json()["submissionId"]
 
 
 json_texts = st.recursive(

@@ -1,5 +1,6 @@
 """What the command line says about a file it cannot use, before it asks anybody for anything."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -50,6 +51,20 @@ def test_a_wrong_file_is_one_json_document_for_programs(wrong: Path, words: list
         (6, "tenants[0].destinations[0].profile", "repeats"),
         (6, "tenants[0].destinations[0].url", "url"),
     ]
+
+
+def test_a_schema_is_read_from_beside_the_file_and_another_one_is_told_by_its_digest(tmp_path: Path) -> None:
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "erase.json").write_bytes(b"{}")
+    version = "{version: v1.0, schema: {file: schemas/erase.json, digest: x}, example: 1}"
+    head = "apiVersion: waybill/v1\ntenants:\n  - name: acme\n    commandTypes:\n"
+    entry = f"      - {{name: a.b, owner: o, pii: none, description: d, versions: [{version}]}}\n"
+    (tmp_path / "fabric.yaml").write_text(head + entry)
+
+    result = CliRunner().invoke(apps["apply"], ["-f", str(tmp_path / "fabric.yaml")])
+
+    assert result.exit_code == 2
+    assert f"write digest: sha256:{hashlib.sha256(b'{}').hexdigest()} [schema-file]" in result.stderr
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import fastavro
 
+from waybill.contracts.fabric import PiiClass
+
 __all__ = ["PII_CLASSES", "SchemaFault", "lint_schema"]
 
-#: none: says nothing about a person; pseudonym: an identifier that means something only elsewhere; personal: about
-#: a person; special: health, belief and the like.
-PII_CLASSES: Final = ("none", "pseudonym", "personal", "special")
+PII_CLASSES: Final = tuple(map(str, PiiClass))
 _PII: Final = re.compile(r"\[pii: ([a-z]+)\]$")
 _NUMBERS: Final = frozenset({"int", "long", "float", "double"})
 #: A number's doc names what it counts or in what.

@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
 from typing import Any, Final
 
+from waybill.commandtypes.core.versions import VERSION_PATTERN
 from waybill.egress.core.addresses import read_network
 from waybill.kernel.ids import AGGREGATE_TYPE_PATTERN, NAME_PATTERN
 from waybill.kernel.units import format_duration, format_rate, format_size, parse_duration, parse_rate, parse_size
@@ -23,6 +24,7 @@ __all__ = [
     "RATE",
     "SCHEMA",
     "SIZE",
+    "VERSION",
     "Field",
     "Kind",
     "Many",
@@ -185,3 +187,4 @@ NUMBER: Final = Kind(expected="a whole number", read=_number, write=int)
 PUBLIC_KEY: Final = matching(
     PUBLIC_KEY_PATTERN, "a public key: whpk_ followed by base64 of 32 bytes", most=49, rule="results"
 )
+VERSION: Final = matching(VERSION_PATTERN, "a version, v<major>.<minor> such as v1.0", most=10, rule="type-version")

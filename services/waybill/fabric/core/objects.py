@@ -19,6 +19,7 @@ from waybill.fabric.core.document import Plain, Table, from_plain
 from waybill.fabric.core.reading import build, read
 from waybill.fabric.core.shape import (
     API_VERSION,
+    COMMAND_TYPE_ENTRY,
     DESTINATION,
     FABRIC,
     OUTBOX,
@@ -45,6 +46,8 @@ class ObjectKind(StrEnum):
     OUTBOX = "outbox"
     #: A listener.
     DESTINATION = "destination"
+    #: An entry of the catalogue.
+    COMMAND_TYPE = "command-type"
     #: A command type and where it goes; the only kind that may be retired.
     ROUTE = "route"
 
@@ -54,8 +57,11 @@ _SHAPES: Final[dict[ObjectKind, tuple[Shape, str]]] = {
     ObjectKind.TENANT: (TENANT, ""),
     ObjectKind.OUTBOX: (OUTBOX, "outboxes"),
     ObjectKind.DESTINATION: (DESTINATION, "destinations"),
+    ObjectKind.COMMAND_TYPE: (COMMAND_TYPE_ENTRY, "command_types"),
     ObjectKind.ROUTE: (ROUTE, "routes"),
 }
+#: The tenant's field → its key in the file.
+_KEYS: Final = {field.attr: field.key for field in TENANT.fields}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,11 +109,11 @@ def from_objects(version: int, objects: Mapping[ObjectKey, Body]) -> FabricConfi
     """
     whole: dict[str, dict[str, Any]] = {}
     for key, body in sorted(objects.items(), key=lambda item: item[0].place):
-        tenant = whole.setdefault(key.tenant, {listed: [] for _, listed in _SHAPES.values() if listed})
+        tenant = whole.setdefault(key.tenant, {_KEYS[listed]: [] for _, listed in _SHAPES.values() if listed})
         if key.kind is ObjectKind.TENANT:
             tenant.update(body)
         else:
-            tenant[_SHAPES[key.kind][1]].append(body)
+            tenant[_KEYS[_SHAPES[key.kind][1]]].append(body)
     node = from_plain({"tenants": list(whole.values())})
     assert isinstance(node, Table)
     reading, problems = read(FABRIC, node)

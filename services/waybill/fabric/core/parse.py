@@ -7,13 +7,22 @@ from waybill.contracts.fabric import FabricConfig
 from waybill.fabric.core.document import Leaf, Problem, Table, read_yaml
 from waybill.fabric.core.reading import build, read
 from waybill.fabric.core.rules import check, find_secrets
+from waybill.fabric.core.schema_files import ReadFile, with_documents
 from waybill.fabric.core.shape import API_VERSION, FABRIC
 
 __all__ = ["parse"]
 
 
-def parse(data: bytes) -> FabricConfig | tuple[Problem, ...]:
+def _no_files(name: str) -> bytes:
+    raise FileNotFoundError(f"{name} is read from no folder")
+
+
+def parse(data: bytes, read_file: ReadFile = _no_files) -> FabricConfig | tuple[Problem, ...]:
     """Read a whole file.
+
+    Args:
+        data: its bytes.
+        read_file: path → bytes of the files it names.
 
     Returns:
         The wanted configuration, its version 0 since nobody has applied it, or every problem in the order of lines.
@@ -29,7 +38,8 @@ def parse(data: bytes) -> FabricConfig | tuple[Problem, ...]:
             message = f"expected {API_VERSION}" + ("" if version else ", the key is missing")
             wrong.append(Problem(line=line or node.line, path="apiVersion", rule="api-version", message=message))
         wrong.extend(find_secrets(node))
-        node = Table(line=node.line, entries=entries)
+        node, unread = with_documents(Table(line=node.line, entries=entries), read_file)
+        wrong.extend(unread)
     reading, unreadable = read(FABRIC, node)
     wrong.extend(unreadable)
     wrong.extend(check(reading))

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from waybill.commandtypes.core.json_schema import read_strict
+from waybill.commandtypes.core.narrowing import is_equal
 from waybill.contracts.fabric import FabricConfig
 from waybill.fabric.core.document import Plain
 from waybill.fabric.core.objects import Body, ObjectKey, ObjectKind, to_objects
@@ -108,6 +110,7 @@ def _table(value: Plain) -> Body:
 _STAYS: Final = {
     ObjectKind.OUTBOX: "an outbox stays with its tenant: put it back; its counters and its slot hang on the name",
     ObjectKind.DESTINATION: "a destination stays with its tenant: put it back; take it out of its routes to stop new commands",
+    ObjectKind.COMMAND_TYPE: "a command type stays in the catalogue: put it back; commands may be under way that name its versions",
 }
 
 
@@ -125,6 +128,8 @@ def _refusals(old: Mapping[ObjectKey, Body], new: Mapping[ObjectKey, Body]) -> I
         elif key.kind is ObjectKind.DESTINATION and "results" in before and "results" not in after:
             message = "results stay declared: deliveries that were accepted wait for one; put the block back"
             yield Refusal(key=key, rule="results-stay", message=message)
+        elif key.kind is ObjectKind.COMMAND_TYPE:
+            yield from _version_refusals(key, before, after)
 
 
 def _outbox_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refusal]:
@@ -139,6 +144,26 @@ def _outbox_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refu
             f"aggregate type {gone} stays with this outbox: another counter would number its commands from 1 again"
         )
         yield Refusal(key=key, rule="aggregate-stays", message=message)
+
+
+def _version_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refusal]:
+    if before["format"] != after["format"]:
+        message = f"format stays {before['format']}: its versions are written in it"
+        yield Refusal(key=key, rule="version-stays", message=message)
+        return
+    wanted = _schemas(after)
+    for version, schema in _schemas(before).items():
+        if version not in wanted:
+            yield Refusal(key=key, rule="version-stays", message=f"{version} stays: put it back, producers may name it")
+        elif not is_equal(read_strict(wanted[version]), read_strict(schema)):
+            message = f"the schema of {version} stays as it was applied: put it back, and write another version"
+            yield Refusal(key=key, rule="version-stays", message=message)
+
+
+def _schemas(body: Body) -> dict[str, str]:
+    versions = body["versions"]
+    assert isinstance(versions, list)
+    return {str(each["version"]): str(each["schema"]) for each in versions if isinstance(each, dict)}
 
 
 def _place_refusals(current: FabricConfig, wanted: FabricConfig) -> Iterator[Refusal]:

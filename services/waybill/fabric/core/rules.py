@@ -13,6 +13,7 @@ from waybill.fabric.core.document import Listing, Node, Problem, Table
 from waybill.fabric.core.egress_rules import allow_networks, egress, headers, tls, url
 from waybill.fabric.core.reading import Placed, Reading
 from waybill.fabric.core.reading import problem_at as _problem
+from waybill.fabric.core.type_rules import command_type
 from waybill.kernel.units import format_duration, format_size
 
 __all__ = ["RULES", "check", "find_secrets"]
@@ -32,7 +33,7 @@ RULES: Final[dict[str, str]] = {
     "required-keys": "A key marked required is there, and no key is left without a value.",
     "type": "Every value is of its kind; durations and sizes carry a unit.",
     "name": "Names follow their pattern: they become parts of topics, groups and metric labels.",
-    "unique": "A tenant is named once in the file; an outbox, a destination and the type of a route once in its tenant.",
+    "unique": "A tenant is named once in the file; an outbox, a destination, a command type and the type of a route once in its tenant.",
     "secret-by-reference": "A secret is named by environment variable or file, exactly one of the two, never written.",
     "inline-secret": "No text in the file looks like a secret.",
     "outbox-place": "An outbox is one schema of one database: the same name in several tenants is the same dsn and schema, another name another.",
@@ -59,12 +60,18 @@ RULES: Final[dict[str, str]] = {
     "ttl": "A ttl is 1s to 29d, a day less than the commands topic keeps records.",
     "max-payload": "A payload limit is 1B to 512KiB; larger data travel as a reference.",
     "capability-version": "A capability version is 1 to 2147483647.",
-    "never-removed": "Outboxes and destinations stay with their tenant once applied; only routes may go. A tenant the file does not name is left as it is.",
+    "schema-file": "A schema that is in a file of its own is named with the SHA-256 of the file's bytes.",
+    "schema": "A schema is JSON Schema 2020-12, one object that refers to nothing but its own `$defs` and has no keyword that is not of the standard; `x-…` is free.",
+    "example": "An example keeps the schema of its version.",
+    "type-version": "A command type has at least one version, each once, `v<major>.<minor>` in rising order.",
+    "schema-narrower": "A version accepts whatever the version before it in the same major accepted.",
+    "never-removed": "Outboxes, destinations and command types stay with their tenant once applied; only routes may go. A tenant the file does not name is left as it is.",
     "fixed-partitions": "The number of partitions is fixed once applied: another number would move aggregates.",
     "fixed-schema": "The schema of an outbox is fixed once applied: its counters live there.",
     "results-stay": "A destination that declares results goes on declaring them: deliveries may wait for one.",
     "group-start-lost": "The consumer group of an applied destination has its committed offsets; one that lost them is not given others.",
     "aggregate-stays": "An aggregate type stays with the outbox that numbers it.",
+    "version-stays": "A version of a command type stays with the schema it was applied with.",
 }
 
 
@@ -80,6 +87,8 @@ def check(fabric: Reading) -> Iterator[Problem]:
         for destination in tenant.many("destinations"):
             for judge_destination in _DESTINATION:
                 yield from judge_destination(destination)
+        for declared in tenant.many("command_types"):
+            yield from command_type(declared)
         for route in tenant.many("routes"):
             yield from _between(route, "ttl_s", 1.0, MAX_TTL_S, "ttl", format_duration)
             yield from _between(route, "capability_version", 1, 2**31 - 1, "capability-version")
@@ -110,6 +119,7 @@ def _unique(readings: tuple[Reading, ...], attr: str, noun: str) -> Iterator[Pro
 def _names(tenant: Reading) -> Iterator[Problem]:
     yield from _unique(tenant.many("outboxes"), "name", "outbox")
     yield from _unique(tenant.many("destinations"), "name", "destination")
+    yield from _unique(tenant.many("command_types"), "name", "command type")
     yield from _unique(tenant.many("routes"), "command_type", "route")
     yield from _between(tenant, "partitions", 1, 100, "partitions")
 
@@ -301,7 +311,7 @@ _SECRETS: Final = re.compile(
     | \b(?:AKIA|ASIA)[0-9A-Z]{16}\b
     | \bgh[pousr]_[A-Za-z0-9]{20}
     | \beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.
-    | [a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@
+    | [a-z][a-z0-9+.-]{0,30}://[^/\s:@]*:[^/\s@]+@
     | (?:^|[?&;\s,{])(?:pass(?:word|wd)?|pwd|secret|token|api[_-]?key|access[_-]?key|sig(?:nature)?)\s*[=:]\s*[^\s&]
     """,
     re.IGNORECASE | re.VERBOSE,

@@ -50,8 +50,22 @@ from waybill.fabric.core.kinds import (
     matching,
     text_kind,
 )
+from waybill.fabric.core.type_shape import COMMAND_TYPE_ENTRY
 
-__all__ = ["API_VERSION", "DESTINATION", "FABRIC", "OUTBOX", "ROUTE", "TENANT", "Field", "Kind", "Many", "Set", "Shape"]
+__all__ = [
+    "API_VERSION",
+    "COMMAND_TYPE_ENTRY",
+    "DESTINATION",
+    "FABRIC",
+    "OUTBOX",
+    "ROUTE",
+    "TENANT",
+    "Field",
+    "Kind",
+    "Many",
+    "Set",
+    "Shape",
+]
 
 API_VERSION: Final = "waybill/v1"
 
@@ -431,6 +445,12 @@ TENANT: Final = Shape(
         ),
         Field(key="outboxes", attr="outboxes", kind=Many(item=OUTBOX), meaning="The producer databases."),
         Field(key="destinations", attr="destinations", kind=Many(item=DESTINATION), meaning="The listeners."),
+        Field(
+            key="commandTypes",
+            attr="command_types",
+            kind=Many(item=COMMAND_TYPE_ENTRY),
+            meaning="Its catalogue: what the data of command types may be.",
+        ),
         Field(key="routes", attr="routes", kind=Many(item=ROUTE), meaning="Which command types go where."),
     ),
 )

@@ -35,6 +35,10 @@ class Rule(StrEnum):
     UNKNOWN_OPTION = "unknown_option"
     #: UPDATE, DELETE or TRUNCATE of issued commands, by whomever (DC-2).
     ISSUED_IS_FINAL = "issued_is_final"
+    #: The data, or their content type, are not what the catalogue says of their command type.
+    PAYLOAD_INVALID = "payload_invalid"
+    #: `data_schema` names a version of the command type that is not in the catalogue.
+    UNKNOWN_TYPE_VERSION = "unknown_type_version"
 
 
 #: SQLSTATE → rule; class WB belongs to Waybill and never changes its meaning.

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from waybill.contracts.fabric import OutboxConfig, RouteConfig, TenantConfig
+from waybill.commandtypes.core.versions import version_key
+from waybill.contracts.fabric import OutboxConfig, RouteConfig, SchemaFormat, TenantConfig
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import DestinationName, Tenant
 
-__all__ = ["HARD_PAYLOAD_LIMIT", "OutboxSettings", "source_uri"]
+__all__ = ["HARD_PAYLOAD_LIMIT", "OutboxSettings", "TypeSchema", "source_uri"]
 
 #: What the table itself takes, whatever a tenant is allowed: below a broker's default message size with headers.
 HARD_PAYLOAD_LIMIT = 921_600
@@ -22,6 +23,16 @@ HARD_PAYLOAD_LIMIT = 921_600
 def source_uri(tenant: str, outbox: str) -> str:
     """Return the CloudEvents source of an outbox's commands."""
     return f"waybill://{tenant}/{outbox}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeSchema:
+    """One version of a command type."""
+
+    command_type: str
+    version: str
+    format: SchemaFormat
+    schema: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,8 @@ class OutboxSettings:
     routes: tuple[RouteConfig, ...]
     #: The longest time to live each destination takes, in seconds; one that is missing here has no limit.
     max_ttl_s: Mapping[DestinationName, float] = field(default_factory=dict)
+    #: The catalogue as far as emitting needs it, in order.
+    types: tuple[TypeSchema, ...] = ()
 
     @classmethod
     def of(
@@ -74,5 +87,10 @@ class OutboxSettings:
             aggregate_types=tuple(sorted(outbox.aggregate_types)),
             destinations=tuple(sorted(known)),
             max_ttl_s={destination.name: destination.max_ttl_s for destination in tenant.destinations},
+            types=tuple(
+                TypeSchema(command_type=declared.name, version=each.version, format=declared.format, schema=each.schema)
+                for declared in sorted(tenant.command_types, key=lambda declared: declared.name)
+                for each in sorted(declared.versions, key=lambda each: version_key(each.version))
+            ),
             routes=tuple(sorted(chosen, key=lambda route: route.command_type)),
         )

@@ -1,0 +1,1 @@
+"""Versions, schemas and data: pure."""
