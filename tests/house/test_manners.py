@@ -35,6 +35,7 @@ OVERCLAIM = re.compile(r"\bexactly[\s_-]+once\b", re.IGNORECASE)
 MAY_NAME_IT: dict[str, str] = {
     "docs/adr/0011-at-least-once-effect-once.md": "says why it is not claimed",
     "docs/glossary.md": "says why it is not claimed",
+    "tests/vendor/asyncapi/3.0.0.json": "AsyncAPI's own file; it names what MQTT calls a quality of service",
     "services/waybill/devstack/plan.py": "names the feature of Connect it switches on",
 }
 COMPONENTS = (

@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "migrate": ("waybill.cli.migrate", "Make or upgrade the schemas of the control database."),
     "apply": ("waybill.cli.fabric", "Make the fabric what fabric.yaml says."),
     "diff": ("waybill.cli.fabric", "Show where file, applied configuration and reality differ."),
+    "catalogue": ("waybill.cli.catalogue", "Command types: what they order and what is in them."),
     "keys": ("waybill.cli.keys", "Make, rotate and list a tenant's keys."),
     "access": ("waybill.cli.access", "Who may come in through an API, and who gave out which key."),
     "api": ("waybill.cli.api", "The submission API: commands over HTTP into the outbox."),

@@ -5,15 +5,15 @@ from typing import Annotated
 
 import typer
 
+from waybill.cli.fabric_file import read_fabric
 from waybill.cli.output import JsonFlag, console, print_json
 from waybill.contracts.fabric import FabricConfig, Level, Profile
-from waybill.fabric.core.parse import parse
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import DestinationName, Tenant
 from waybill.onboarding import Invitation, make_kit, write_kit
-from waybill.onboarding.core.invitation import invited_by
+from waybill.onboarding.core.invitation import catalogued, invited_by
 
 __all__ = ["invite_command"]
 
@@ -26,7 +26,8 @@ def invite_command(  # noqa: PLR0913, PLR0917 - one parameter per flag is how a 
         list[str] | None, typer.Option("--type", help="A command type it will receive. Repeatable.")
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="fabric.yaml: types and level as it declares them.")
+        Path | None,
+        typer.Option("--file", "-f", help="fabric.yaml: types, their pages, and level as it declares them."),
     ] = None,
     level: Annotated[Level | None, typer.Option("--level", help="What is expected; else as declared, else L1.")] = None,
     profile: Annotated[Profile, typer.Option("--profile", help="What the team says it can bear.")] = (
@@ -47,11 +48,14 @@ def invite_command(  # noqa: PLR0913, PLR0917 - one parameter per flag is how a 
     """
     if keys_url is not None and not keys_url.startswith(("https://", "http://")):
         raise ConfigError("--keys-url: expected https://…")
-    routed, declared, has_secret = invited_by(_declared(file), tenant, destination)
+    config = _declared(file)
+    routed, declared, has_secret = invited_by(config, tenant, destination)
+    command_types = tuple(sorted({*(types or ()), *routed}))
     invited = Invitation(
         tenant=Tenant(tenant),
         destination=DestinationName(destination),
-        command_types=tuple(sorted({*(types or ()), *routed})),
+        command_types=command_types,
+        catalogue=catalogued(config, tenant, command_types),
         level=level or declared or Level.L1,
         profile=profile,
         keys_url=keys_url,
@@ -68,10 +72,7 @@ def invite_command(  # noqa: PLR0913, PLR0917 - one parameter per flag is how a 
 def _declared(file: Path | None) -> FabricConfig:
     if file is None:
         return FabricConfig(version=0)
-    try:
-        found = parse(file.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error
+    found = read_fabric(file)
     if isinstance(found, FabricConfig):
         return found
     raise ConfigError(f"{file} has problems: `waybill apply --dry-run -f {file}` names them")

@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
+from waybill.cli.fabric_file import read_fabric
 from waybill.cli.fabric_ports import RelayLogin, real_ports
 from waybill.cli.migrate import migrate_all
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.contracts.fabric import FabricConfig
-from waybill.fabric import Applied, Applier, Drift, FabricStore, Plan, Problem, Result, Step, parse, plan, render
+from waybill.fabric import Applied, Applier, Drift, FabricStore, Plan, Problem, Result, Step, plan, render
 from waybill.fabric.core.document import Plain
 from waybill.fabric.core.plan import Action, Change
 from waybill.infra.addresses import Addresses, environment
@@ -109,12 +110,7 @@ def diff_command(
 
 def _read(file: Path, *, as_json: bool) -> FabricConfig:
     """Read the file or print all its problems and end with 2."""
-    try:
-        data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror}") from error
-    folder = Path() if str(file) == "-" else file.parent
-    found = parse(data, lambda name: (folder / name).read_bytes())
+    found = read_fabric(file)
     if isinstance(found, FabricConfig):
         return found
     if as_json:

@@ -10,6 +10,7 @@ whatever its producers send.
   and by keyword of the schema; never by the data, not even by a member's name that the schema does not know.
 - `core.narrowing`: whether a schema accepts all that another accepted, decided by rules that may refuse a harmless
   change and never accept a harmful one.
+- `core.asyncapi`, `core.pages`: the catalogue for people and their tools.
 - `core.checking`: one command against the versions that are known of its type.
 
 Everything here is a pure function; who holds the versions (the control database, an outbox) hands them in.

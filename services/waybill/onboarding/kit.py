@@ -13,8 +13,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from waybill.commandtypes import schema_uri
+from waybill.commandtypes.core.pages import type_page
+from waybill.commandtypes.core.versions import default_of
 from waybill.conformance.core.commands import Cast, make_command
 from waybill.conformance.keys import ensure_keys, shared_secret
 from waybill.conformance.sender import Letter, signed_headers
@@ -60,6 +63,7 @@ def make_kit(invited: Invitation, keys_dir: Path, now: datetime) -> dict[str, by
         "waybill-listener/package.json": (package / "package.json").read_bytes(),
     }
     files |= {f"waybill-listener/src/{path.name}": path.read_bytes() for path in (package / "src").glob("*.js")}
+    files |= {f"types/{each.name}.md": type_page(invited.tenant, each).encode() for each in invited.catalogue}
     return files | _sandbox(invited, now)
 
 
@@ -90,7 +94,9 @@ def _sandbox(invited: Invitation, now: datetime) -> dict[str, bytes]:
 def _sample(invited: Invitation, kind: str, signer: Signer, now: datetime) -> bytes:
     cast = Cast(tenant=invited.tenant, destination=invited.destination, command_type=kind, data={})
     made = make_command(cast, uuid.uuid4(), f"sample/{uuid.uuid4()}", now)
-    command = replace(made, source="urn:waybill:onboarding", expires_at=now + timedelta(milliseconds=1))
+    command = replace(
+        made, source="urn:waybill:onboarding", expires_at=now + timedelta(milliseconds=1), **_example(invited, kind)
+    )
     letter = Letter(
         webhook_id=delivery_id_text(command.command_id, invited.destination),
         body=render(command, invited.destination),
@@ -98,6 +104,16 @@ def _sample(invited: Invitation, kind: str, signer: Signer, now: datetime) -> by
     headers = signed_headers(letter, signer, int(now.timestamp()))
     request = {"method": "POST", "headers": headers, "body": letter.body.decode()}
     return json.dumps(request, indent=2).encode() + b"\n"
+
+
+def _example(invited: Invitation, kind: str) -> dict[str, Any]:
+    """Return the data of the catalogue's example, and the version they keep; nothing where it lacks the type."""
+    for declared in invited.catalogue:
+        if declared.name == kind:
+            version = default_of([each.version for each in declared.versions])
+            example = next(each.example for each in declared.versions if each.version == version)
+            return {"data": example.encode(), "data_schema": schema_uri(invited.tenant, kind, version)}
+    return {}
 
 
 def write_kit(files: Mapping[str, bytes], out: Path) -> None:

@@ -100,6 +100,21 @@ def test_samples_verify_with_the_sandbox_and_with_nothing_else_and_are_over(kit:
     assert envelope.expires_at < now
 
 
+def test_a_kit_holds_what_the_catalogue_says_of_its_types(tmp_path: Path, keys: Path):
+    out = tmp_path / "kit"
+    words = ["invite", "acme", "archive", "--out", str(out), "-f", str(FABRIC), "--keys-dir", str(keys)]
+
+    CliRunner().invoke(app, words)
+
+    page, sample = (out / "README.md").read_text(), json.loads((out / "samples" / "order.ship.json").read_text())
+    envelope = parse(sample["body"].encode())
+    assert "[`order.ship`](types/order.ship.md), `subject.erase`" in page
+    assert '"note"' in (out / "types" / "order.ship.md").read_text()
+    assert isinstance(envelope, Envelope)
+    assert json.loads(sample["body"])["data"] == {"order": 7}
+    assert json.loads(sample["body"])["dataschema"] == "waybill://acme/types/order.ship/v1.0"
+
+
 def test_a_kit_may_be_one_file(tmp_path: Path, keys: Path):
     out = tmp_path / "crm-kit.zip"
     words = ["invite", "acme", "new-one", "--out", str(out), "--type", "order.ship", "--keys-dir", str(keys)]

@@ -1,12 +1,13 @@
 """Who is invited, to receive what, and what is expected of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waybill.contracts.fabric import FabricConfig, Level, Profile
+from waybill.contracts.fabric import CommandTypeConfig, FabricConfig, Level, Profile
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
 
-__all__ = ["Invitation", "invited_by"]
+__all__ = ["Invitation", "catalogued", "invited_by"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,8 @@ class Invitation:
     keys_url: str | None = None
     #: A secret is shared beside the public keys: it is handed over by another way.
     has_secret: bool = False
+    #: What the tenant's catalogue says of the command types, where it has them.
+    catalogue: tuple[CommandTypeConfig, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no destination can be."""
@@ -39,3 +42,9 @@ def invited_by(config: FabricConfig, tenant: str, destination: str) -> tuple[tup
     routes = found.routes if found is not None else ()
     types = sorted({route.command_type for route in routes if destination in route.destinations})
     return tuple(types), owner.level if owner else None, owner is not None and owner.hmac_secret is not None
+
+
+def catalogued(config: FabricConfig, tenant: str, command_types: Iterable[str]) -> tuple[CommandTypeConfig, ...]:
+    """Return what the tenant's catalogue says of some command types; those it lacks are left out."""
+    found, wanted = config.tenant(tenant), set(command_types)
+    return tuple(each for each in (found.command_types if found else ()) if each.name in wanted)

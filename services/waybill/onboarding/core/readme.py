@@ -85,7 +85,7 @@ def render_readme(invited: Invitation) -> str:
     return _PAGE.substitute(
         tenant=invited.tenant,
         destination=invited.destination,
-        types=", ".join(f"`{each}`" for each in invited.command_types),
+        types=_types(invited),
         level=invited.level.value,
         profile=invited.profile.value,
         keys=_keys(invited),
@@ -95,6 +95,12 @@ def render_readme(invited: Invitation) -> str:
         secret=_secret(invited),
         rotation="the URL is followed by itself." if is_followed else "a new file is sent to you in time; replace it.",
     )
+
+
+def _types(invited: Invitation) -> str:
+    """Name each type; one that is in the catalogue leads to its page."""
+    pages = {each.name for each in invited.catalogue}
+    return ", ".join(f"[`{each}`](types/{each}.md)" if each in pages else f"`{each}`" for each in invited.command_types)
 
 
 def _run(invited: Invitation) -> str:
