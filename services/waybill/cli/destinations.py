@@ -49,7 +49,8 @@ def show_command(
     """Show which destinations are attempted and how fast at most, who decided that, when and why, and how each stands.
 
     How it stands is what the running workers said last: circuit, 429, beginning again slowly, each since when; a
-    worker that went silent is told as that. What waits are deliveries that are open rows and will be attempted.
+    worker that went silent is told as that. What waits are deliveries that are open rows and will be attempted; what is
+    awaited was accepted or handed over in Kafka and owes a result, and unread is what of it its listeners have not read.
     """
     with _database() as (config, log, reports):
         decided, now = log.in_force(), Now(reports)
@@ -60,7 +61,18 @@ def show_command(
         print_json({"destinations": rows, "history": [_told(control) for control in history]})
         return
     decisions = ("owner", "decided_at", "decided_by", "reason")
-    columns = ("tenant", "destination", "standing", "rate", "in_flight", "waiting", "oldest_due", *decisions)
+    columns = (
+        "tenant",
+        "destination",
+        "standing",
+        "rate",
+        "in_flight",
+        "waiting",
+        "oldest_due",
+        "awaited",
+        "unread",
+        *decisions,
+    )
     print_table("destinations", columns, rows)
     print_table("in the workers", WORKER_COLUMNS, worker_lines([row for row in rows if row["destination"]]))
     if history:
@@ -202,6 +214,7 @@ def _row(place: DestinationConfig | TenantConfig, decided: dict[tuple[str, str],
         "tenant": tenant,
         "destination": destination or None,
         "owner": owner,
+        "transport": None if isinstance(place, TenantConfig) else place.transport.value,
         "standing": control.standing.value if control else Standing.RUNNING.value,
         "rate": None if limits.rate_per_s is None else format_rate(limits.rate_per_s),
         "in_flight": limits.in_flight,

@@ -28,6 +28,8 @@ class Now:
         return {
             "waiting": rows.waiting if rows else 0,
             "oldest_due": rows.oldest_due if rows else None,
+            "awaited": rows.awaited if rows else 0,
+            "unread": rows.unread if rows else 0,
             "workers": workers_of(place, self._said, self._partitions.get(place, {})),
         }
 

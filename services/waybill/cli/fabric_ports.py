@@ -99,7 +99,9 @@ class TenantTopics:
 
 
 def _topics(tenant: TenantConfig) -> list[TopicDeclaration]:
-    return topics_of(load_topics(), [d.name for d in tenant.destinations if d.results is not None])
+    speaking = [each for each in tenant.destinations if each.results is not None]
+    handed_to = [each.name for each in speaking if each.is_handed_over]
+    return topics_of(load_topics(), [each.name for each in speaking], handed_to)
 
 
 class ConsumerGroups:

@@ -35,6 +35,7 @@ __all__ = [
     "TenantConfig",
     "Timeouts",
     "TlsConfig",
+    "Transport",
     "TypeVersion",
 ]
 
@@ -53,6 +54,15 @@ class Profile(StrEnum):
     BOUNDED_DEDUPLICATION = "bounded_deduplication"
     #: Cannot deduplicate: what may have reached it is never repeated.
     NON_IDEMPOTENT = "non_idempotent"
+
+
+class Transport(StrEnum):
+    """How deliveries reach a destination."""
+
+    #: Each is a request to its url.
+    HTTP = "http"
+    #: Each is a record of its deliveries topic, which its listeners read.
+    KAFKA = "kafka"
 
 
 class Proof(StrEnum):
@@ -201,8 +211,12 @@ class DestinationConfig:
 
     tenant: Tenant
     name: DestinationName
-    url: str
     owner: str
+    transport: Transport = Transport.HTTP
+    #: Where commands are POSTed; None over Kafka.
+    url: str | None = None
+    #: Over Kafka, the consumer group of its listeners; None is the one `names.listener_group` tells.
+    listener_group: str | None = None
     profile: Profile = Profile.DURABLE_IDEMPOTENT
     #: What the profile costs this destination, in words; shown and recorded.
     tradeoff: str = ""
@@ -234,6 +248,11 @@ class DestinationConfig:
     tls: TlsConfig | None = None
     #: Headers beyond Waybill's own.
     headers: tuple[HeaderConfig, ...] = ()
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether its deliveries are records of a topic, and what became of them is said later only."""
+        return self.transport is Transport.KAFKA
 
     @property
     def max_ttl_s(self) -> float:

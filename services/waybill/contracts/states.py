@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-__all__ = ["BLOCKING", "BY_PEOPLE", "FINAL", "TRANSITIONS", "Move", "State"]
+__all__ = ["BLOCKING", "BY_PEOPLE", "FINAL", "HANDED_OVER", "TRANSITIONS", "Move", "State"]
 
 
 class State(StrEnum):
@@ -17,7 +17,8 @@ class State(StrEnum):
 
     #: Durable, not delivered. Set by the commit of the command; dispatch moves it on.
     QUEUED = "queued"
-    #: The listener accepted it and owes a result. Set on 202; a bounded wait moves it on.
+    #: The listener accepted it, or it was handed over in Kafka, and a result is owed. Set on 202 and by the hand-over;
+    #: a bounded wait moves it on.
     DELIVERED = "delivered"
     #: The destination proved the operation. Final.
     ACKNOWLEDGED = "acknowledged"
@@ -57,6 +58,8 @@ class Move(StrEnum):
 FINAL: Final = frozenset({State.ACKNOWLEDGED})
 #: What a delivery carries in `detail` that people acknowledged; the evidence is with their decision.
 BY_PEOPLE: Final = "acknowledged_by_people"
+#: What a delivery carries in `detail` that lies in its destination's topic: nobody has answered it yet.
+HANDED_OVER: Final = "handed_over"
 #: While a delivery is in one of these its aggregate's lane waits for it.
 BLOCKING: Final = frozenset({State.QUEUED, State.DELIVERED, State.RETRYING})
 

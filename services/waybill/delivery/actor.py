@@ -112,7 +112,7 @@ class PartitionActor:
             return
         self.settler.rows.begin(self.lanes)
         self.is_taken = True
-        in_doubt = not note.released and not self._desk.target.rule.needs_intent
+        in_doubt = not note.released and not self._desk.target.is_told_by_rows
         for aggregate, rows, due in left.blocked:
             self._gate.adopt(aggregate, rows, due, in_doubt=in_doubt)
         self.decider.begin()

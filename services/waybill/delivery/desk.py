@@ -15,6 +15,7 @@ from waybill.delivery.core.lanes import Item, Lane, Limits, PartitionLanes
 from waybill.delivery.core.records import Place, Try
 from waybill.delivery.core.repeats import Outcome
 from waybill.delivery.core.results.believing import Arrived
+from waybill.delivery.handover.listeners import ListenerOffsets
 from waybill.delivery.rows import RowTools
 from waybill.delivery.sender import Target
 from waybill.delivery.store import Owned
@@ -27,13 +28,16 @@ __all__ = ["Desk", "Feeds", "Given", "Owner"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Feeds:
-    """What a process reads by assignment for all its owners."""
+    """What a process reads for all its owners."""
 
     decisions: TopicFeed[Decision]
     results: TopicFeed[Arrived]
+    #: How far the listeners of those who take deliveries from Kafka have read.
+    listeners: ListenerOffsets
 
     async def close(self) -> None:
-        """End both."""
+        """End all of them."""
+        self.listeners.close()
         await self.decisions.close()
         await self.results.close()
 

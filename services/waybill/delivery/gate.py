@@ -72,16 +72,16 @@ class Gate:
     def fresh(self, batch: Iterable[Claimed], first: int) -> Iterator[Item]:
         """Return what of a poll is to be taken, from an offset on: not what a former owner settled.
 
-        What it may have sent is marked; where intents are kept they say it better.
+        What it may have sent is marked; rows and intents that are written first say it better.
         """
-        reach, has_intents = self.reach, self._desk.target.rule.needs_intent
+        reach, is_told = self.reach, self._desk.target.is_told_by_rows
         for record, aggregate, sequence, sequences in batch:
             offset = record[1]
             if offset < first or reach.is_settled(offset):
                 continue
             item = Item(offset, aggregate, sequence, (record[2], record[3], record[4]))
             item.sequences = sequences
-            if reach.is_doubtful(offset) and not has_intents:
+            if reach.is_doubtful(offset) and not is_told:
                 item.sent = item.may_have_acted = True
             yield item
 
@@ -108,10 +108,7 @@ class Gate:
         now = self._desk.tools.clock.now()
         due = self._not_before(lane, item, now)
         if due is not None:
-            if item.held is Held.ROW and self._is_far(due, now):
-                self._owner.lanes.rest(lane, item)
-                self._owner.pump()
-            self._desk.later(due, self._owner, lane)
+            self._put_off(lane, item, due, now)
             return None
         if not item.is_readable:
             self._settler.poisoned(lane, item)
@@ -122,6 +119,15 @@ class Gate:
             return None
         self.reach.note(item.offset)
         return item
+
+    def _put_off(self, lane: Lane, item: Item, due: datetime, now: datetime) -> None:
+        """Look again at an instant; a head that is far from it is let go meanwhile."""
+        is_far = item.held is Held.ROW and self._is_far(due, now)
+        if is_far:
+            self._owner.lanes.rest(lane, item)
+            self._owner.pump()
+        if not is_far or item.handed_to is None:  # else whoever sees its listeners read past it says when
+            self._desk.later(due, self._owner, lane)
 
     @property
     def is_open(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from waybill.contracts.fabric import DestinationConfig, FabricConfig
 from waybill.crypto.signing import Signer
 from waybill.egress.client import GuardedClient
+from waybill.infra.group_offsets import GroupOffsets
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.infra.strand import Strand, ThreadStrand
 from waybill.infra.topic_reader import TopicReader
@@ -58,5 +59,7 @@ class Clients:
     http: Callable[..., GuardedClient] = GuardedClient
     #: Of decisions and results.
     topics: Callable[..., TopicReader] = TopicReader
+    #: Of the groups of listeners.
+    offsets: Callable[[str], GroupOffsets] = GroupOffsets
     #: Takes the name of the thread.
     strand: Callable[[str], Strand[Any]] = ThreadStrand

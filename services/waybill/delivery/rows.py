@@ -15,7 +15,7 @@ from waybill.delivery.core.lanes import HALTING, Held, Item, Lane, PartitionLane
 from waybill.delivery.core.stored import pack_record, unpack_record
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.ports import Standing
-from waybill.delivery.store import Feed, Found, Owned, RowImage, RowMove, TaskStore
+from waybill.delivery.store import Feed, Found, Owned, Published, RowImage, RowMove, TaskStore
 from waybill.infra.log import get_logger
 from waybill.infra.patience import Patience
 from waybill.kernel.clock import Clock
@@ -84,7 +84,7 @@ class Rows:
         self._owner, self._tools, self._store = owner, tools, tools.store
         self._inserts: list[tuple[Lane, Item, RowImage]] = []
         self._moves: list[tuple[Lane | None, Item, RowMove]] = []
-        self._published: list[tuple[str, int]] = []
+        self._published: list[Published] = []
         self._task: asyncio.Task[None] | None = None
         self._lanes: PartitionLanes | None = None
         self._patience = Patience()
@@ -123,9 +123,9 @@ class Rows:
         self._moves.append((lane, item, move_of(item)))
         self.kick()
 
-    def published(self, delivery_id: str, version: int) -> None:
-        """Note that Kafka has what was pending."""
-        self._published.append((delivery_id, version))
+    def published(self, delivery_id: str, version: int, handed_to: int | None = None) -> None:
+        """Note that Kafka has what was pending, and at which offset what was handed over."""
+        self._published.append((delivery_id, version, handed_to))
         self.kick()
 
     def kick(self) -> None:
@@ -249,6 +249,7 @@ def image_of(item: Item, now: datetime) -> RowImage:
         pending_outcome=outcome,
         pending_state=state,
         pending_dead_letter=dead_letter,
+        pending_envelope=item.envelope,
     )
 
 
@@ -270,6 +271,7 @@ def move_of(item: Item) -> RowMove:
         pending_outcome=outcome,
         pending_state=state,
         pending_dead_letter=dead_letter,
+        pending_envelope=item.envelope,
     )
 
 
@@ -286,6 +288,7 @@ def item_of(feed: Feed) -> Item:
     item.sent = feed.sent
     item.may_have_acted = feed.may_have_acted
     item.detail = feed.detail
+    item.handed_to = feed.handed_to
     item.is_resolution = feed.kind == RESOLUTION
     if item.is_resolution:
         item.delivery_id = feed.delivery_id

@@ -1,5 +1,6 @@
-"""One attempt: render, sign, post, judge. The body is the same at every attempt; timestamp and signature are not."""
+"""One attempt: render, sign, post or hand over, judge. The body is the same at every attempt; timestamp and signature are not."""
 
+import asyncio
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
@@ -12,12 +13,14 @@ from waybill.delivery.core.classify import Failure, Verdict, judge_failure
 from waybill.delivery.core.lanes import Item
 from waybill.delivery.core.records import Recorder, Try
 from waybill.delivery.core.repeats import TELLING, RepeatRule
+from waybill.delivery.core.results.handover import MAX_BODY, handed_over
+from waybill.delivery.core.stored import pack_record
 from waybill.delivery.failpoints import Failpoints
 from waybill.egress.client import GuardedClient
 from waybill.egress.outbound import Outbound
 from waybill.infra.http_client import HttpLimits, PostError
 from waybill.kernel.clock import Clock
-from waybill.kernel.errors import InvariantBroken
+from waybill.kernel.errors import ContractError, InvariantBroken
 from waybill.kernel.ids import DestinationName
 
 __all__ = ["Target", "outbound_of"]
@@ -34,9 +37,10 @@ def outbound_of(config: DestinationConfig, fabric: FabricConfig) -> Outbound:
         connections=config.concurrency,
     )
     asked, tenant = config.status_query, fabric.tenant(config.tenant)
+    urls = (config.url, asked.url if asked is not None else None)
     return Outbound(
         destination=f"{config.tenant}/{config.name}",
-        urls=(config.url,) if asked is None else tuple(dict.fromkeys((config.url, asked.url))),
+        urls=tuple(dict.fromkeys(url for url in urls if url is not None)),
         limits=limits,
         allow_networks=tenant.allow_networks if tenant is not None else (),
         tls=config.tls,
@@ -53,6 +57,7 @@ class Target:
         "client",
         "config",
         "halting_on_expiry",
+        "is_told_by_rows",
         "name",
         "recorder",
         "rule",
@@ -68,21 +73,27 @@ class Target:
         self.recorder, self.signer, self.client = recorder, signer, client
         self.config = recorder.config
         self.name = DestinationName(self.config.name)
-        self.url = self.config.url
+        self.url = self.config.url or ""
         self.rule = RepeatRule.of(self.config)
+        #: Whether a row or an intent is written before anything of a delivery leaves: who finds neither knows that
+        #: nothing did.
+        self.is_told_by_rows = self.config.is_handed_over or self.rule.needs_intent
         self._clock, self._failpoints = clock, failpoints
 
     def body_of(self, item: Item) -> bytes:
         """Return the body under which a delivery is offered, the same at every attempt.
 
         Raises:
-            ContractError: it cannot be rendered, now or ever.
+            ContractError: it cannot be rendered or handed over, now or ever.
         """
         if item.is_resolution:
             return item.value or b""
         if item.command is None:
             raise InvariantBroken("attempted a delivery that was not looked into")
-        return render(item.command, self.name)
+        body = render(item.command, self.name)
+        if self.config.is_handed_over and len(body) > MAX_BODY:
+            raise ContractError(f"a body of {len(body)} bytes cannot be handed over, at most {MAX_BODY} can")
+        return body
 
     def rule_for(self, item: Item) -> RepeatRule:
         """Return by which rule an attempt may be repeated."""
@@ -93,21 +104,14 @@ class Target:
         return item.command is not None and item.command.command_type in self.config.absence_proves
 
     async def attempt(self, item: Item, body: bytes) -> tuple[Verdict, Try]:
-        """Offer a delivery once, with its body; the item is not changed."""
-        command, delivery_id = item.command, item.delivery_id
-        if delivery_id is None:
-            raise InvariantBroken("attempted a delivery that was not looked into")
-        instant = self._clock.now().timestamp()
-        started = int(instant * 1000)
-        timestamp = int(instant)
-        headers: Sequence[tuple[str, str]] = [
-            _CONTENT_TYPE,
-            (ID_HEADER, delivery_id),
-            (TIMESTAMP_HEADER, str(timestamp)),
-            (SIGNATURE_HEADER, self.signer.sign(delivery_id, timestamp, body)),
-        ]
-        if command is not None and command.traceparent is not None:
-            headers = [*headers, ("traceparent", command.traceparent)]
+        """Offer a delivery once, with its body; the item is not changed. Over Kafka nothing leaves yet: the row does it."""
+        instant = self._clock.now()
+        started = int(instant.timestamp() * 1000)
+        if self.config.is_handed_over:
+            await asyncio.sleep(0)  # no request is waited for: others get their turn here
+            verdict = handed_over(item, instant)
+            return verdict, Try(item.attempts + 1, started, started, sha256(body).hexdigest())
+        headers = self._headers(item, started // 1000, body)
         if self._failpoints.is_set:
             self._failpoints("before_send")
         try:
@@ -121,7 +125,7 @@ class Target:
             verdict = accepted(answer.status, source) or judge_answer(
                 answer.status,
                 answer.body,
-                delivery_id=delivery_id,
+                delivery_id=item.delivery_id or "",
                 proof=self.config.proof,
                 wait_s=retry_after_s(answer.retry_after, now) if answer.retry_after else None,
                 absence_proves=self.absence_proves(item),
@@ -129,3 +133,29 @@ class Target:
         if self._failpoints.is_set:
             self._failpoints("answered")
         return verdict, Try(item.attempts + 1, started, int(now.timestamp() * 1000), sha256(body).hexdigest())
+
+    def envelope(self, item: Item, attempt: Try, verdict: Verdict | None) -> bytes | None:
+        """Return the record by which a delivery is handed over, packed; None where an attempt did not come to that.
+
+        It is signed once and kept in the row: whoever publishes it again publishes the same bytes.
+        """
+        if not self.config.is_handed_over or attempt.number == 0 or verdict is None or verdict.code is not None:
+            return None
+        body = self.body_of(item)
+        headers = self._headers(item, attempt.started_ms // 1000, body)
+        return pack_record(item.aggregate.encode(), [(name, value.encode()) for name, value in headers], body)
+
+    def _headers(self, item: Item, timestamp: int, body: bytes) -> Sequence[tuple[str, str]]:
+        """Return what goes with a body, over HTTP and over Kafka."""
+        command, delivery_id = item.command, item.delivery_id
+        if delivery_id is None:
+            raise InvariantBroken("attempted a delivery that was not looked into")
+        headers = [
+            _CONTENT_TYPE,
+            (ID_HEADER, delivery_id),
+            (TIMESTAMP_HEADER, str(timestamp)),
+            (SIGNATURE_HEADER, self.signer.sign(delivery_id, timestamp, body)),
+        ]
+        if command is not None and command.traceparent is not None:
+            headers.append(("traceparent", command.traceparent))
+        return headers

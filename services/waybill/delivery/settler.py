@@ -5,13 +5,19 @@ needs no row because it leaves nothing to do. A delivery that has a row, or whos
 only through it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from waybill.contracts.codes import ErrorCode, Phase
-from waybill.contracts.names import commands_topic, dead_letters_topic, outcomes_topic, state_topic
+from waybill.contracts.names import (
+    commands_topic,
+    dead_letters_topic,
+    deliveries_topic,
+    outcomes_topic,
+    state_topic,
+)
 from waybill.contracts.states import BLOCKING, Move, State
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.freshness import second_after
@@ -19,10 +25,11 @@ from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.core.ownership import identify
 from waybill.delivery.core.records import Event, Try, millis
 from waybill.delivery.core.retry import UNREADABLE, Await, End, History, decide, expired, moved
+from waybill.delivery.core.stored import unpack_record
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.resolutions.resolver import Resolver
 from waybill.delivery.rows import Rows
-from waybill.delivery.store import Found, Owned, RowImage, RowMove
+from waybill.delivery.store import Found, Owned, RowImage, RowMove, Unpublished
 from waybill.infra.kafka import Outgoing
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import InvariantBroken
@@ -40,12 +47,13 @@ class Topics:
     outcomes: str
     states: str
     dead_letters: str
+    deliveries: str
 
     @classmethod
     def of(cls, desk: Desk) -> "Topics":
-        """Return a tenant's topics."""
-        tenant = desk.tenant
-        return cls(commands_topic(tenant), outcomes_topic(tenant), state_topic(tenant), dead_letters_topic(tenant))
+        """Return a tenant's topics, and the one its deliveries to a destination are handed over in."""
+        of, own = desk.tenant, deliveries_topic(desk.tenant, desk.target.name)
+        return cls(commands_topic(of), outcomes_topic(of), state_topic(of), dead_letters_topic(of), own)
 
     def outgoing(
         self, partition: int, aggregate: str, delivery_id: str, pending: tuple[bytes, bytes, bytes | None]
@@ -58,6 +66,19 @@ class Topics:
             Outgoing(self.states, partition, delivery_id.encode(), state),
         )
         return records if letter is None else (*records, Outgoing(self.dead_letters, partition, key, letter))
+
+    def of_row(
+        self, partition: int, aggregate: str, row: RowImage | RowMove | Unpublished, placed: Callable[[int], None]
+    ) -> tuple[Outgoing, ...]:
+        """Return everything a row has pending; `placed` is told where what it hands over comes to lie."""
+        if row.pending_outcome is None or row.pending_state is None:
+            raise InvariantBroken("a move without an outcome")
+        pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
+        records = self.outgoing(partition, aggregate, row.delivery_id, pending)
+        if row.pending_envelope is None:
+            return records
+        key, headers, value = unpack_record(row.pending_envelope)
+        return (Outgoing(self.deliveries, partition, key or b"", value or b"", headers, placed), *records)
 
 
 class Settler:
@@ -166,6 +187,7 @@ class Settler:
         event = Event("attempt" if attempt.number else "transition", before, True, attempt, verdict)
         letter = recorder.dead_letter(item, place, end.detail or "", at) if end is UNREADABLE else None
         item.pending = (recorder.outcome(item, place, event), recorder.state(item, place, at), letter)
+        item.envelope, item.handed_to = self._desk.target.envelope(item, attempt, verdict), None
         if item.held is not Held.MEMORY:
             self.rows.move(lane, item)
         elif lane is not None:
@@ -226,14 +248,14 @@ class Settler:
         Any other waits until Kafka has it: a row remembers one unsaid move, and the next would take its place.
         """
         failpoints, rows, owner = self._desk.tools.failpoints, self.rows, self._owner
-        if row.pending_outcome is None or row.pending_state is None:
-            raise InvariantBroken("a move without an outcome")
+        places: list[int] = []
         failpoints("before_publish")
         again = _untold(lane) if lane is not None and item.state in BLOCKING else None
 
         def done() -> None:
             failpoints("after_publish")
-            rows.published(row.delivery_id, row.version)
+            item.handed_to = places[-1] if places else None
+            rows.published(row.delivery_id, row.version, item.handed_to)
             if again is None or owner.gone:
                 return
             again.unsaid = False
@@ -242,8 +264,7 @@ class Settler:
             else:
                 self._desk.offer(owner, again)
 
-        pending = (row.pending_outcome, row.pending_state, row.pending_dead_letter)
-        records = self.topics.outgoing(owner.partition, item.aggregate, row.delivery_id, pending)
+        records = self.topics.of_row(owner.partition, item.aggregate, row, places.append)
         self._desk.committer.add(owner, records, done)
         if lane is not None and item.state is State.ACKNOWLEDGED:
             owner.lanes.row_closed(lane, item)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -32,6 +32,7 @@ __all__ = [
     "Feed",
     "Found",
     "Owned",
+    "Published",
     "RowImage",
     "RowMove",
     "TaskStore",
@@ -60,14 +61,15 @@ ROWS: Final = """
     INSERT INTO delivery.open_task (
         tenant, destination, partition, delivery_id, command_id, aggregate, sequence, record_offset, state, version,
         attempt, throttled, next_due, expires_at, blocks, error_code, detail, sent, may_have_acted, record,
-        pending_outcome, pending_state, pending_dead_letter, created_at, updated_at)
+        pending_outcome, pending_state, pending_dead_letter, pending_envelope, created_at, updated_at)
     SELECT %(tenant)s, %(destination)s, %(partition)s, r.*, %(now)s, %(now)s
     FROM o, unnest(
         %(delivery_id)s::uuid[], %(command_id)s::uuid[], %(aggregate)s::text[], %(sequence)s::integer[],
         %(record_offset)s::bigint[], %(state)s::text[], %(version)s::integer[], %(attempt)s::integer[],
         %(throttled)s::integer[], %(next_due)s::timestamptz[], %(expires_at)s::timestamptz[], %(blocks)s::boolean[], %(error_code)s::text[],
         %(detail)s::text[], %(sent)s::boolean[], %(may_have_acted)s::boolean[], %(record)s::bytea[],
-        %(pending_outcome)s::bytea[], %(pending_state)s::bytea[], %(pending_dead_letter)s::bytea[]) AS r
+        %(pending_outcome)s::bytea[], %(pending_state)s::bytea[], %(pending_dead_letter)s::bytea[],
+        %(pending_envelope)s::bytea[]) AS r
     ON CONFLICT (tenant, destination, delivery_id) DO NOTHING
     RETURNING delivery_id"""
 INSERT: Final = _fenced_sql(ROWS)
@@ -78,23 +80,26 @@ MOVE: Final = _fenced_sql("""
         state = r.state, version = r.version, attempt = r.attempt, throttled = r.throttled, next_due = r.next_due, blocks = r.blocks,
         error_code = r.error_code, detail = r.detail, sent = r.sent, may_have_acted = r.may_have_acted,
         pending_outcome = r.pending_outcome, pending_state = r.pending_state,
-        pending_dead_letter = r.pending_dead_letter, updated_at = %(now)s
+        pending_dead_letter = r.pending_dead_letter, pending_envelope = r.pending_envelope, handed_to = NULL,
+        updated_at = %(now)s
     FROM o, unnest(
         %(delivery_id)s::uuid[], %(state)s::text[], %(version)s::integer[], %(attempt)s::integer[],
         %(throttled)s::integer[], %(next_due)s::timestamptz[], %(blocks)s::boolean[], %(error_code)s::text[], %(detail)s::text[],
         %(sent)s::boolean[], %(may_have_acted)s::boolean[], %(pending_outcome)s::bytea[], %(pending_state)s::bytea[],
-        %(pending_dead_letter)s::bytea[]
+        %(pending_dead_letter)s::bytea[], %(pending_envelope)s::bytea[]
     ) AS r (delivery_id, state, version, attempt, throttled, next_due, blocks, error_code, detail, sent, may_have_acted,
-        pending_outcome, pending_state, pending_dead_letter)
+        pending_outcome, pending_state, pending_dead_letter, pending_envelope)
     WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.delivery_id = r.delivery_id
       AND t.version = r.version - 1
     RETURNING t.delivery_id""")
 
-# What Kafka now has.
+# What Kafka now has, and where what was handed over lies.
 PUBLISHED: Final = _fenced_sql("""
     UPDATE delivery.open_task AS t
-    SET pending_outcome = NULL, pending_state = NULL, pending_dead_letter = NULL
-    FROM o, unnest(%(delivery_id)s::uuid[], %(version)s::integer[]) AS r (delivery_id, version)
+    SET pending_outcome = NULL, pending_state = NULL, pending_dead_letter = NULL, pending_envelope = NULL,
+        handed_to = CASE WHEN t.state = 'delivered' THEN r.handed_to END
+    FROM o, unnest(%(delivery_id)s::uuid[], %(version)s::integer[], %(handed_to)s::bigint[])
+        AS r (delivery_id, version, handed_to)
     WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.delivery_id = r.delivery_id
       AND t.version = r.version
     RETURNING t.delivery_id""")
@@ -117,7 +122,7 @@ GROUP BY aggregate
 """
 
 UNPUBLISHED: Final = """
-SELECT delivery_id::text, version, aggregate, pending_outcome, pending_state, pending_dead_letter
+SELECT delivery_id::text, version, aggregate, pending_outcome, pending_state, pending_dead_letter, pending_envelope
 FROM delivery.open_task
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
   AND pending_outcome IS NOT NULL
@@ -129,7 +134,7 @@ LIMIT %(limit)s
 FEED: Final = sure_sql(
     """
 SELECT f.aggregate, f.delivery_id::text, f.sequence, f.record_offset, f.state, f.version, f.attempt, f.throttled, f.next_due,
-       f.expires_at, f.sent, f.may_have_acted, f.record, f.detail, f.kind
+       f.expires_at, f.sent, f.may_have_acted, f.record, f.detail, f.kind, f.handed_to
 FROM unnest(%(aggregates)s::text[]) AS a (aggregate)
 CROSS JOIN LATERAL (
     SELECT * FROM delivery.open_task t
@@ -144,7 +149,7 @@ CROSS JOIN LATERAL (
 # Deliveries whose time is over although nobody works on them.
 OVERDUE: Final = """
 SELECT aggregate, delivery_id::text, sequence, record_offset, state, version, attempt, throttled, next_due,
-       expires_at, sent, may_have_acted, record, detail, kind
+       expires_at, sent, may_have_acted, record, detail, kind, handed_to
 FROM delivery.open_task
 WHERE tenant = %(tenant)s AND destination = %(destination)s AND partition = %(partition)s
   AND blocks AND state IN ('queued', 'retrying') AND expires_at <= %(now)s AND aggregate = ANY(%(aggregates)s::text[])
@@ -210,6 +215,7 @@ class RowImage:
     pending_outcome: bytes | None
     pending_state: bytes | None
     pending_dead_letter: bytes | None
+    pending_envelope: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +236,7 @@ class RowMove:
     pending_outcome: bytes
     pending_state: bytes
     pending_dead_letter: bytes | None
+    pending_envelope: bytes | None = None
 
 
 class Found(NamedTuple):
@@ -262,6 +269,8 @@ class Feed(NamedTuple):
     detail: str | None
     #: `delivery`, or `resolution` of a gap.
     kind: str
+    #: Where its hand-over lies, until its listeners are seen to have read past it.
+    handed_to: int | None = None
 
 
 class Unpublished(NamedTuple):
@@ -270,11 +279,14 @@ class Unpublished(NamedTuple):
     delivery_id: str
     version: int
     aggregate: str
-    outcome: bytes
-    state: bytes
-    dead_letter: bytes | None
+    pending_outcome: bytes
+    pending_state: bytes
+    pending_dead_letter: bytes | None
+    pending_envelope: bytes | None
 
 
+#: Delivery, version, and the offset of its envelope if there was one.
+Published: TypeAlias = tuple[str, int, int | None]
 _IMAGE_COLUMNS: Final = tuple(field.name for field in fields(RowImage))
 _MOVE_COLUMNS: Final = tuple(field.name for field in fields(RowMove))
 
@@ -387,14 +399,14 @@ class TaskStore:
         if missing:
             raise InvariantBroken(f"rows moved by somebody else: {', '.join(sorted(missing))}")
 
-    async def published(self, owned: Owned, done: Sequence[tuple[str, int]]) -> None:
-        """Note that Kafka has what was pending of (delivery, version).
+    async def published(self, owned: Owned, done: Sequence[Published]) -> None:
+        """Note that Kafka has what was pending of (delivery, version), and at which offset what was handed over.
 
         Raises:
             FencedError: the partition has another owner, who will publish again what is the same.
         """
-        values = {"delivery_id": [item[0] for item in done], "version": [item[1] for item in done]}
-        await self._fenced(PUBLISHED, owned, values)
+        names = ("delivery_id", "version", "handed_to")
+        await self._fenced(PUBLISHED, owned, dict(zip(names, map(list, zip(*done, strict=True)), strict=True)))
 
     async def feed(self, owned: Owned, aggregates: Sequence[str], limit: int) -> list[Feed]:
         """Return up to `limit` next blocking rows of each aggregate, ordered by aggregate and sequence.

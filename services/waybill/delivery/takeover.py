@@ -81,13 +81,13 @@ async def publish_left_over(desk: Desk, owner: Owner, settler: Settler) -> None:
     """Say what a former owner decided and perhaps did not say."""
     store = desk.tools.store
     while left := await store.unpublished(owner.owned, _CHUNK):
-        for item in left:
-            pending = (item.outcome, item.state, item.dead_letter)
-            records = settler.topics.outgoing(owner.partition, item.aggregate, item.delivery_id, pending)
-            desk.committer.add(owner, records)
+        places: list[list[int]] = [[] for _ in left]
+        for item, place in zip(left, places, strict=True):
+            desk.committer.add(owner, settler.topics.of_row(owner.partition, item.aggregate, item, place.append))
         if not await desk.committer.carried(owner, _PUBLISH_S):
             raise TransientError("what a former owner decided cannot be published now")
-        await store.published(owner.owned, [(item.delivery_id, item.version) for item in left])
+        said = [(item.delivery_id, item.version, max(at, default=None)) for item, at in zip(left, places, strict=True)]
+        await store.published(owner.owned, said)
 
 
 class Sweeper:

@@ -26,6 +26,7 @@ from waybill.delivery.core.records import Recorder, SchemaIds
 from waybill.delivery.desk import Feeds
 from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.group import DestinationGroup, GroupSettings
+from waybill.delivery.handover.listeners import ListenerOffsets
 from waybill.delivery.intake import Intake, IntakeSettings
 from waybill.delivery.ports import Clients, ConfigSource, SignerSource, Standing
 from waybill.delivery.results.hearing import arrived
@@ -332,6 +333,7 @@ def _feeds(settings: WorkerSettings, parts: WorkerParts, on_broken: Callable[[Ba
     return Feeds(
         decisions=TopicFeed(decisions, decide, strand("decisions"), on_broken),
         results=TopicFeed(results, arrived, strand("results"), on_broken),
+        listeners=ListenerOffsets(lambda: parts.clients.offsets(settings.bootstrap), strand("listeners"), on_broken),
     )
 
 

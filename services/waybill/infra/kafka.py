@@ -53,6 +53,9 @@ class Outgoing(NamedTuple):
     partition: int
     key: bytes
     value: bytes
+    headers: RawHeaders | None = None
+    #: Told the record's offset, on the producer's thread and before the transaction ends: once for each try.
+    placed: Callable[[int], None] | None = None
 
 
 class OffsetMove(NamedTuple):
@@ -287,6 +290,20 @@ def _nothing(step: str) -> None:
     """Do nothing at a step; tests stop or kill the process here."""
 
 
+def _nowhere(offset: int) -> None:
+    """Let an offset go that nobody asked for."""
+
+
+def _telling(placed: Callable[[int], None]) -> Callable[[Any, Any], None]:
+    """Return a delivery report that tells the offset; what failed is found out by the flush."""
+
+    def report(error: Any, message: Any) -> None:
+        if error is None:
+            placed(message.offset())
+
+    return report
+
+
 class TransactionalProducer:
     """Writes records and offsets in one transaction. One thread uses it; after ProducerLostError it is of no more use."""
 
@@ -335,8 +352,11 @@ class TransactionalProducer:
         producer = self._producer
         producer.begin_transaction()
         produce = producer.produce
-        for topic, partition, key, value in records:
-            produce(topic, value, key, partition)
+        for topic, partition, key, value, headers, placed in records:
+            if headers is None and placed is None:  # nearly all: arguments by name cost as much as the rest
+                produce(topic, value, key, partition)
+            else:
+                produce(topic, value, key, partition, headers=headers or [], on_delivery=_telling(placed or _nowhere))
         self._at_step("produced")
         if producer.flush(7.0):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "flush", False, True, True))  # noqa: SLF001

@@ -236,7 +236,7 @@ class World:
         )
         self.config = replace(self.config, tenants=(replace(tenant, destinations=(*tenant.destinations, destination)),))
         self.destinations.append(name)
-        self.listeners[destination.url] = Listener(name, self.laws, self.network, _MEMORY_S[setup.profile])
+        self.listeners[_url(name)] = Listener(name, self.laws, self.network, _MEMORY_S[setup.profile])
         self.laws.profiles[name] = setup.profile
         group = delivery_group(TENANT, destination.name)
         self.broker.create_group(group, self.orders.end)

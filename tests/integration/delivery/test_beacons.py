@@ -149,7 +149,7 @@ async def test_an_owner_writes_and_reads_nothing_once_its_beacon_is_gone(
 
     for refused in (
         lambda: store.insert(mine, [image(2)], NOW),
-        lambda: store.published(mine, [(str(uuid.UUID(int=1)), 0)]),
+        lambda: store.published(mine, [(str(uuid.UUID(int=1)), 0, None)]),
         lambda: store.feed(mine, ["subject/9"], 5),
         lambda: store.still(mine),
         lambda: intents.begin(mine, [Opening(delivery_id=str(uuid.UUID(int=3)), record_offset=3, number=1)], NOW),

@@ -93,7 +93,7 @@ async def test_a_former_epoch_writes_moves_and_clears_nothing(store: TaskStore) 
     for write in (
         lambda: store.insert(MINE, [image(2)], NOW),
         lambda: store.move(MINE, [move(1, "acknowledged", 1)], NOW),
-        lambda: store.published(MINE, [(str(uuid.UUID(int=1)), 0)]),
+        lambda: store.published(MINE, [(str(uuid.UUID(int=1)), 0, None)]),
     ):
         with pytest.raises(FencedError):
             await write()
@@ -153,11 +153,11 @@ async def test_rows_are_fed_by_sequence_whatever_their_offset(store: TaskStore) 
 async def test_what_is_pending_is_found_until_it_is_published(store: TaskStore) -> None:
     await store.insert(MINE, [image(1, state="retrying", version=1, pending_outcome=b"o", pending_state=b"s")], NOW)
     (left,) = await store.unpublished(MINE, 10)
-    assert (left.outcome, left.state, left.dead_letter) == (b"o", b"s", None)
+    assert (left.pending_outcome, left.pending_state, left.pending_dead_letter) == (b"o", b"s", None)
 
-    await store.published(MINE, [(left.delivery_id, 0)])
+    await store.published(MINE, [(left.delivery_id, 0, None)])
     assert len(await store.unpublished(MINE, 10)) == 1, "another version is pending"
-    await store.published(MINE, [(left.delivery_id, 1)])
+    await store.published(MINE, [(left.delivery_id, 1, None)])
     assert await store.unpublished(MINE, 10) == []
 
 

@@ -111,6 +111,7 @@ WRONG = {
     "results of nobody": ("proof: receipt", "results: {wait: 1h}", 17, "tenants[0].destinations[0].results.keys", "required-keys", ""),
     "results waited for for ever": ("proof: receipt", "results: {keys: [whpk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=], wait: 30d}", 17, "tenants[0].destinations[0].results.wait", "results", "1s to 7d"),
     "a private key": ("proof: receipt", "results: {keys: [whsk_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=]}", 17, "tenants[0].destinations[0].results.keys[0]", "results", "public key"),
+    "group of a url": ("proof: receipt", "listenerGroup: crm", 17, "tenants[0].destinations[0].listenerGroup", "transport", "only beside"),
     "asked nowhere": ("proof: receipt", "statusQuery: {url: /status, settleAfter: 10m}", 17, "tenants[0].destinations[0].statusQuery.url", "url", "http or https"),
     "no tradeoff": ("Keeps every identifier for 30 days.", "' '", 16, "tenants[0].destinations[0].tradeoff", "tradeoff", "in words"),
     "horizon": ("dedupRetention: 30d", "dedupRetention: 191h", 19, "tenants[0].destinations[0].dedupRetention", "dedup-horizon", "at least 8d"),
@@ -360,6 +361,7 @@ def test_every_rule_a_problem_names_is_in_the_table() -> None:
         "aggregate-stays",
         "results-stay",
         "version-stays",
+        "transport-stays",
     }
     of_the_catalogue = {"schema", "schema-file", "schema-narrower", "example", "type-version"}
 

@@ -15,6 +15,7 @@ from waybill.contracts.fabric import (
     RouteConfig,
     SecretRef,
     TenantConfig,
+    Transport,
 )
 from waybill.fabric.core.objects import ObjectKey, ObjectKind, canonical, digest, from_objects, render, to_objects
 from waybill.fabric.core.parse import parse
@@ -117,6 +118,17 @@ def test_results_are_declared_for_ever() -> None:
     assert not plan(fabric(), fabric(destinations=(later,))).refusals
     refused = plan(fabric(destinations=(later,)), fabric()).refusals
     assert [(str(refusal.key), refusal.rule) for refusal in refused] == [("acme destination/crm", "results-stay")]
+
+
+def test_a_destination_keeps_its_transport() -> None:
+    results = ResultSource(keys=("whpk_" + "A" * 43 + "=",))
+    before = replace(CRM, results=results)
+    after = replace(before, transport=Transport.KAFKA, url=None)
+
+    (refusal,) = plan(fabric(destinations=(before,)), fabric(destinations=(after,))).refusals
+
+    assert (str(refusal.key), refusal.rule) == ("acme destination/crm", "transport-stays")
+    assert "declare a new destination" in refusal.message
 
 
 def test_a_route_may_leave_and_come_back() -> None:

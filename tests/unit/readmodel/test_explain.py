@@ -51,6 +51,7 @@ def test_every_state_has_all_four_answers(state: State) -> None:
         ({"state": State.RETRYING, "next_due": EARLIER}, "worker of acme/crm", EARLIER, "due now"),
         ({"state": State.AMBIGUOUS}, "privacy-team", LATER, "not sent again blindly"),
         ({"state": State.DELIVERED, "next_due": LATER}, "privacy-team", LATER, "result"),
+        ({"state": State.DELIVERED, "detail": "handed_over"}, "privacy-team", LATER, "once they have read past it"),
         ({"state": State.FAILED, "owner": None}, "the destination's owner", None, "people decide"),
         ({"state": State.ACKNOWLEDGED}, "nobody", None, "nothing"),
     ],

@@ -31,10 +31,13 @@ PARTITIONS: Final = """
 SELECT tenant, destination, owner, count(*)::integer FROM delivery.partition_owner
 GROUP BY tenant, destination, owner
 """
-# What will be attempted by itself, and when first.
+# What will be attempted by itself, and when first; what a result is awaited of, and how much of that nobody read yet.
 ROWS: Final = """
-SELECT tenant, destination, count(*)::integer, min(next_due) FROM delivery.open_task
-WHERE blocks AND state IN ('queued', 'retrying') AND kind = 'delivery'
+SELECT tenant, destination, count(*) FILTER (WHERE state <> 'delivered')::integer,
+    min(next_due) FILTER (WHERE state <> 'delivered'), count(*) FILTER (WHERE state = 'delivered')::integer,
+    count(handed_to)::integer
+FROM delivery.open_task
+WHERE blocks AND state IN ('queued', 'retrying', 'delivered') AND kind = 'delivery'
 GROUP BY tenant, destination
 """
 
@@ -69,11 +72,16 @@ class Said:
 
 
 class Rows(NamedTuple):
-    """Deliveries of a destination that wait as open rows and will be attempted by themselves."""
+    """Deliveries of a destination that wait as open rows."""
 
+    #: Those that will be attempted by themselves.
     waiting: int
     #: When the first of them may be; None while none has a time.
     oldest_due: datetime | None
+    #: Those that were accepted or handed over, and of which a result is owed.
+    awaited: int
+    #: Those of them that lie in Kafka and were not seen to be read past.
+    unread: int
 
 
 class ReportLog:
@@ -97,7 +105,7 @@ class ReportLog:
     def rows(self) -> dict[Place, Rows]:
         """Return what waits as open rows."""
         found = self._connection.execute(ROWS.encode())
-        return {(tenant, destination): Rows(waiting, due) for tenant, destination, waiting, due in found}
+        return {(tenant, destination): Rows(*counted) for tenant, destination, *counted in found}
 
 
 def _by_place(documents: Sequence[Mapping[str, Any]]) -> dict[Place, Mapping[str, Any]]:

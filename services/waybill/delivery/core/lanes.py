@@ -129,9 +129,11 @@ class Item:
         "command_id",
         "delivery_id",
         "detail",
+        "envelope",
         "expected",
         "expires_at",
         "first_sent_at",
+        "handed_to",
         "headers",
         "held",
         "is_fed",
@@ -200,6 +202,10 @@ class Item:
         #: The sequence its listener waits for, when it last refused this one for that.
         self.expected: int | None = None
         self.pending: tuple[bytes, bytes, bytes | None] | None = None
+        #: The record by which it is handed over, packed; goes with `pending`.
+        self.envelope: bytes | None = None
+        #: Where that record lies, until its listeners are seen to have read past it: then the wait begins.
+        self.handed_to: int | None = None
 
     @property
     def is_readable(self) -> bool:

@@ -53,7 +53,7 @@ _MOVE: Final = """, m AS (
     UPDATE delivery.open_task AS t SET
         state = %(state)s, version = %(version)s, next_due = NULL, blocks = %(blocks)s, error_code = %(error_code)s,
         detail = %(detail)s, pending_outcome = %(pending_outcome)s, pending_state = %(pending_state)s,
-        pending_dead_letter = NULL, updated_at = %(now)s
+        pending_dead_letter = NULL, pending_envelope = NULL, handed_to = NULL, updated_at = %(now)s
     FROM o
     WHERE t.tenant = %(tenant)s AND t.destination = %(destination)s AND t.delivery_id = %(delivery_id)s::uuid
       AND t.version = %(version)s - 1 AND t.pending_outcome IS NULL

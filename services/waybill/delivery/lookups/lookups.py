@@ -51,10 +51,10 @@ class Lookups:
     def concern(self, item: Item) -> bool:
         """Whether an item must be looked up before it moves: nothing else says whether it was acknowledged before.
 
-        Its own moves do, intents do, and a gap resolution has no earlier record.
+        Its own moves do, rows and intents that are written first do, and a gap resolution has no earlier record.
         """
         is_first = item.version == 0 and item.held is not Held.REPEAT and not item.is_resolution
-        return is_first and self._desk.tools.standing is not None and not self._desk.target.rule.needs_intent
+        return is_first and self._desk.tools.standing is not None and not self._desk.target.is_told_by_rows
 
     def ask(self, item: Item, then: Then) -> None:
         """Look an item up and go on."""

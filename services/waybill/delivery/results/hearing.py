@@ -18,6 +18,7 @@ from waybill.delivery.core.lanes import Item, Lane
 from waybill.delivery.core.results.believing import Arrived, Entry, Heard, Refused, hear, signature_of, tell_apart
 from waybill.delivery.core.results.weighing import NO_RESULT
 from waybill.delivery.desk import Desk, Owner
+from waybill.delivery.handover.waits import Waits
 from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.results.statements import ResultStore
 from waybill.delivery.results.weighing import MAX_WAITING, Weighing, tell
@@ -50,6 +51,7 @@ class Results:
         self._desk, self._owner, self._settler = desk, owner, settler
         self._store = ResultStore(desk.tools.store)
         self._weighing = Weighing(desk, owner, settler, self._store)
+        self._waits = Waits(desk, owner)
         self._place = (results_topic(desk.tenant, desk.target.name), owner.partition)
         #: Results below it are written down.
         self.position = 0
@@ -83,6 +85,7 @@ class Results:
         if not self._is_watching:
             self._is_watching = True
             self._desk.feeds.results.watch(self._place, self)
+        self._waits.tick()
         if self._has_work():
             self._kick()
 
@@ -110,6 +113,8 @@ class Results:
         now = self._desk.tools.clock.now()
         if item.state is not State.DELIVERED or (item.next_due is not None and item.next_due > now):
             return False
+        if item.delivery_id is None:  # a wait that was let go of and read again
+            self._settler.identify(item)
         self._over.setdefault(item, (lane, None))
         self._kick()
         return True

@@ -15,6 +15,7 @@ __all__ = [
     "AGGREGATE_TYPE",
     "CAPABILITY",
     "COMMAND_TYPE",
+    "CONSUMER_GROUP",
     "DURATION",
     "ENV_PATTERN",
     "NAME",
@@ -160,6 +161,12 @@ COMMAND_TYPE: Final = matching(
 )
 SCHEMA: Final = matching(
     SCHEMA_PATTERN, "a PostgreSQL schema name that needs no quotes, at most 40 characters", most=40, rule="name"
+)
+CONSUMER_GROUP: Final = matching(
+    re.compile(r"^[A-Za-z0-9._-]{1,200}$"),
+    "a consumer group: letters, digits and . _ -, at most 200",
+    most=200,
+    rule="transport",
 )
 DURATION: Final = Kind(
     expected="a duration, a whole number with a unit: 500ms, 10s, 5m, 2h, 30d",

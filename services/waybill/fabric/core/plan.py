@@ -12,7 +12,7 @@ from typing import Final
 
 from waybill.commandtypes.core.json_schema import read_strict
 from waybill.commandtypes.core.narrowing import is_equal
-from waybill.contracts.fabric import FabricConfig
+from waybill.contracts.fabric import FabricConfig, Transport
 from waybill.fabric.core.document import Plain
 from waybill.fabric.core.objects import Body, ObjectKey, ObjectKind, to_objects
 
@@ -107,6 +107,8 @@ def _table(value: Plain) -> Body:
     return value if isinstance(value, dict) else {}
 
 
+#: How a destination is reached that was applied before there was a choice.
+_HTTP: Final = Transport.HTTP.value
 _STAYS: Final = {
     ObjectKind.OUTBOX: "an outbox stays with its tenant: put it back; its counters and its slot hang on the name",
     ObjectKind.DESTINATION: "a destination stays with its tenant: put it back; take it out of its routes to stop new commands",
@@ -130,6 +132,12 @@ def _refusals(old: Mapping[ObjectKey, Body], new: Mapping[ObjectKey, Body]) -> I
             yield Refusal(key=key, rule="results-stay", message=message)
         elif key.kind is ObjectKind.COMMAND_TYPE:
             yield from _version_refusals(key, before, after)
+        elif key.kind is ObjectKind.DESTINATION and before.get("transport", _HTTP) != after.get("transport", _HTTP):
+            message = (
+                f"transport stays {before.get('transport', _HTTP)}: a delivery that waits would go out by both; "
+                "declare a new destination and route to it"
+            )
+            yield Refusal(key=key, rule="transport-stays", message=message)
 
 
 def _outbox_refusals(key: ObjectKey, before: Body, after: Body) -> Iterator[Refusal]:

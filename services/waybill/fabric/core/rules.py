@@ -13,6 +13,7 @@ from waybill.fabric.core.document import Listing, Node, Problem, Table
 from waybill.fabric.core.egress_rules import allow_networks, egress, headers, tls, url
 from waybill.fabric.core.reading import Placed, Reading
 from waybill.fabric.core.reading import problem_at as _problem
+from waybill.fabric.core.transport_rules import transport
 from waybill.fabric.core.type_rules import command_type
 from waybill.kernel.units import format_duration, format_size
 
@@ -45,6 +46,7 @@ RULES: Final[dict[str, str]] = {
     "not-done": "Statuses that mean 'not done' are 400 to 599, and only a `non_idempotent` destination declares them.",
     "status-query": "A destination's 'not done' is final 1s to 1d after the last possible byte.",
     "results": "A destination signs its results with 1 to 4 keys written as `whpk_`, and they are waited for 1s to 7d.",
+    "transport": "A destination has a `url`, or `transport: kafka` and none; over Kafka it declares `results` and `proof: receipt`, is not `non_idempotent`, and has `tls` and `headers` only beside a `statusQuery`.",
     "tradeoff": "Every destination says in words what its profile costs it.",
     "dedup-horizon": "A `durable_idempotent` destination keeps identifiers at least as long as the longest ttl of its routes and one day more.",
     "url": "A url is http or https, has a host, and holds neither credentials nor a fragment.",
@@ -68,6 +70,7 @@ RULES: Final[dict[str, str]] = {
     "never-removed": "Outboxes, destinations and command types stay with their tenant once applied; only routes may go. A tenant the file does not name is left as it is.",
     "fixed-partitions": "The number of partitions is fixed once applied: another number would move aggregates.",
     "fixed-schema": "The schema of an outbox is fixed once applied: its counters live there.",
+    "transport-stays": "A destination keeps its transport once applied: what waits would go out by both.",
     "results-stay": "A destination that declares results goes on declaring them: deliveries may wait for one.",
     "group-start-lost": "The consumer group of an applied destination has its committed offsets; one that lost them is not given others.",
     "aggregate-stays": "An aggregate type stays with the outbox that numbers it.",
@@ -291,6 +294,7 @@ _TENANT: Final = (
     egress,
 )
 _DESTINATION: Final = (
+    transport,
     _repeats,
     _not_done,
     url,

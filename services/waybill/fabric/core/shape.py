@@ -27,11 +27,13 @@ from waybill.contracts.fabric import (
     TenantConfig,
     Timeouts,
     TlsConfig,
+    Transport,
 )
 from waybill.fabric.core.kinds import (
     AGGREGATE_TYPE,
     CAPABILITY,
     COMMAND_TYPE,
+    CONSUMER_GROUP,
     DURATION,
     ENV_PATTERN,
     NAME,
@@ -160,7 +162,7 @@ RESULTS: Final = Shape(
             key="wait",
             attr="wait_s",
             kind=DURATION,
-            meaning="From a `202` until the profile decides without a result, 1s to 7d.",
+            meaning="From a `202`, or over Kafka from when its listeners have read the delivery, until the profile decides without a result, 1s to 7d.",
         ),
     ),
 )
@@ -270,8 +272,19 @@ DESTINATION: Final = Shape(
             key="url",
             attr="url",
             kind=text_kind("an http or https URL", least=1, most=2048, rule="url"),
-            required=True,
-            meaning="Where commands are POSTed.",
+            meaning="Where commands are POSTed; every destination has one, unless it takes them from Kafka.",
+        ),
+        Field(
+            key="transport",
+            attr="transport",
+            kind=choice(Transport),
+            meaning="`kafka`: deliveries are handed over in its topic `waybill.<tenant>.deliveries.<name>`, and it says in `results` what it did.",
+        ),
+        Field(
+            key="listenerGroup",
+            attr="listener_group",
+            kind=CONSUMER_GROUP,
+            meaning="Over Kafka, the consumer group of its listeners where that is not `waybill.<tenant>.listener.<name>`.",
         ),
         Field(
             key="owner",
@@ -347,7 +360,7 @@ DESTINATION: Final = Shape(
             key="results",
             attr="results",
             kind=RESULTS,
-            meaning="How it says later what it did, when it answers `202`; a `202` proves nothing without it.",
+            meaning="How it says later what it did, when it answers `202` or takes deliveries from Kafka; neither proves anything by itself.",
         ),
         Field(key="timeouts", attr="timeouts", kind=TIMEOUTS, meaning="Limits of one attempt."),
         Field(

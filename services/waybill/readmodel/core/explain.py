@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import assert_never
 
-from waybill.contracts.states import BY_PEOPLE, State
+from waybill.contracts.states import BY_PEOPLE, HANDED_OVER, State
 from waybill.egress.core.addresses import EgressRule
 from waybill.egress.core.targets import advice
 
@@ -61,12 +61,7 @@ def explain(standing: Standing, now: datetime) -> Answers:  # noqa: PLR0911 - on
         case State.QUEUED:
             return _queued(standing, now, worker, team)
         case State.DELIVERED:
-            return Answers(
-                happened=f"accepted by the destination after {tries}; the result is awaited",
-                next="the destination sends its result, else the worker decides when the bound passes",
-                owner=team,
-                by=standing.next_due or standing.expires_at,
-            )
+            return _delivered(standing, tries, team)
         case State.ACKNOWLEDGED:
             proof = "done, as people have seen," if standing.detail == BY_PEOPLE else "done and proven"
             return Answers(happened=f"{proof} after {tries}", next="nothing", owner=NOBODY, by=None)
@@ -109,6 +104,25 @@ def explain(standing: Standing, now: datetime) -> Answers:  # noqa: PLR0911 - on
             )
         case _ as never:
             assert_never(never)
+
+
+def _delivered(standing: Standing, tries: str, team: str) -> Answers:
+    is_handed_over = standing.detail == HANDED_OVER
+    return Answers(
+        happened=(
+            f"handed over in Kafka after {tries}; the result is awaited"
+            if is_handed_over
+            else f"accepted by the destination after {tries}; the result is awaited"
+        ),
+        next=(
+            "its listeners read it and send the result; once they have read past it the worker waits for that as long "
+            "as the destination declares, then decides"
+            if is_handed_over
+            else "the destination sends its result, else the worker decides when the bound passes"
+        ),
+        owner=team,
+        by=standing.next_due or standing.expires_at,
+    )
 
 
 def _queued(standing: Standing, now: datetime, worker: str, team: str) -> Answers:

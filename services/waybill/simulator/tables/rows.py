@@ -28,6 +28,7 @@ _NEW: Final[Row] = {
     "sent": False,
     "may_have_acted": False,
     "kind": "resolution",
+    "handed_to": None,
 }
 _MOVE: Final = tuple(column.name for column in fields(sql.RowMove))
 _ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
@@ -78,7 +79,7 @@ class Tables(Marked):
         written = []
         for row in _rows(values, _IMAGE):
             row["partition"], row["destination"] = values["partition"], values["destination"]
-            row["updated_at"], row["kind"] = values["now"], "delivery"
+            row["updated_at"], row["kind"], row["handed_to"] = values["now"], "delivery", None
             name = f"{row['destination']}/{row['delivery_id']}"
             if name not in self.rows:
                 self.rows[name] = row
@@ -90,7 +91,7 @@ class Tables(Marked):
     def replace(self, row: Row) -> None:
         """Put a row in the place of an older one, or where there was none."""
         name = f"{row['destination']}/{row['delivery_id']}"
-        self.rows[name] = {"kind": "delivery", **row}
+        self.rows[name] = {"kind": "delivery", "handed_to": None, **row}
         self.stored.add(name)
         self._trace("database", f"row again {_told(row)}")
 
@@ -103,7 +104,7 @@ class Tables(Marked):
                 continue
             if (State(row["state"]), State(move["state"])) not in _ALLOWED:
                 self._broken("I8", f"no move from {row['state']} to {move['state']}")
-            row.update(move, updated_at=values["now"])
+            row.update(move, updated_at=values["now"], handed_to=None)
             written.append(move["delivery_id"])
             self._trace("database", f"moved {_told(row)}")
         return written
@@ -150,10 +151,12 @@ class Tables(Marked):
     def published(self, values: Values) -> list[str]:
         """Note what is published."""
         written = []
-        for delivery_id, version in zip(values["delivery_id"], values["version"], strict=True):
+        for done in _rows(values, ("delivery_id", "version", "handed_to")):
+            delivery_id = done["delivery_id"]
             row = self.find(values["destination"], delivery_id)
-            if row is not None and row["version"] == version:
-                row.update(pending_outcome=None, pending_state=None, pending_dead_letter=None)
+            if row is not None and row["version"] == done["version"]:
+                row.update(pending_outcome=None, pending_state=None, pending_dead_letter=None, pending_envelope=None)
+                row["handed_to"] = done["handed_to"] if row["state"] == State.DELIVERED else None
                 written.append(delivery_id)
         return written
 
@@ -186,8 +189,7 @@ class Tables(Marked):
         """Return what is decided and perhaps not said."""
         left = [row for row in self._own(values) if row["pending_outcome"] is not None]
         left.sort(key=lambda row: (row["updated_at"], row["sequence"]))
-        names = ("delivery_id", "version", "aggregate", "pending_outcome", "pending_state", "pending_dead_letter")
-        return [tuple(row[name] for name in names) for row in left[: values["limit"]]]
+        return [_pick(row, sql.Unpublished) for row in left[: values["limit"]]]
 
     def feed(self, values: Values) -> list[tuple[Any, ...]]:
         """Return the next blocking rows of some aggregates."""
