@@ -11,8 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from waybill.contracts.codec import DEAD_LETTER, AvroWriter
 from waybill.contracts.codes import ErrorCode
@@ -21,21 +20,16 @@ from waybill.contracts.envelope import delivery_id_text
 from waybill.contracts.fabric import FabricConfig
 from waybill.contracts.names import commands_topic, dead_letters_topic, intake_group
 from waybill.delivery.committer import Committer
-from waybill.delivery.core.position import Position
-from waybill.delivery.core.records import dead_letter_id, millis
+from waybill.delivery.ordered import CarriedPartition, Letter, OrderedGroup, Recorded, Seat, dead_letter
 from waybill.delivery.ports import Clients
-from waybill.delivery.reader import ReaderThread
-from waybill.infra.kafka import GroupReader, Listener, OffsetMove, Outgoing, Record
-from waybill.infra.log import get_logger
+from waybill.infra.kafka import Outgoing, Record
 from waybill.kernel.clock import Clock
-from waybill.kernel.errors import ContractError, TransientError
+from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import CommandId, DestinationName, Tenant
 
 __all__ = ["Intake", "IntakeSettings"]
 
-_MAX_WAITING: Final = 2000
 _CONFIG_POLL_S: Final = 0.1
-_NO_VALUE: Final = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +41,6 @@ class IntakeSettings:
     worker: str
     dead_letter_schema: int
     clients: Clients = field(default_factory=Clients)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
-    """Why a record, or one delivery of it, ends here."""
-
-    code: ErrorCode
-    cause: str
-    detail: str
-    destination: str | None = None
-    delivery_id: str | None = None
-    aggregate: str | None = None
-    sequence: int | None = None
 
 
 def judge(record: Record, config: FabricConfig, tenant: Tenant) -> list[Letter]:
@@ -123,80 +104,28 @@ def _header(record: Record, wanted: str) -> str | None:
     return None
 
 
-class _Partition:
-    """One assigned partition of the intake."""
-
-    def __init__(self, topic: str, partition: int, group_metadata: object) -> None:
-        self.partition = partition
-        self.epoch = uuid.uuid4()
-        self.position = -1
-        self.waiting: list[Record] = []
-        self.after = -1
-        self.is_working = False
-        self.is_held = False
-        self.gone = False
-        self.is_dropped = False
-        self.released = False
-        self.committed = -1
-        self._topic, self._group_metadata = topic, group_metadata
-
-    def offset_move(self) -> OffsetMove:
-        note = Position(epoch=self.epoch, released=self.released).encode()
-        return OffsetMove(self._group_metadata, self._topic, self.partition, self.position, note)
-
-    def carried(self, started: float, move: OffsetMove) -> None:
-        self.committed = move.offset
-
-    def refused(self) -> None:
-        self.gone = self.is_dropped = True
-
-
-class Intake:
+class Intake(OrderedGroup):
     """One tenant's intake in this process."""
 
     def __init__(
         self, settings: IntakeSettings, committer: Committer, config: Callable[[], FabricConfig], clock: Clock
     ) -> None:
-        self._settings, self._committer, self._config, self._clock = settings, committer, config, clock
-        self.name = intake_group(settings.tenant)
-        self.problem: str | None = None
-        self.has_ended = asyncio.Event()
+        tenant = settings.tenant
+        super().__init__(
+            Seat(
+                tenant=tenant,
+                group=intake_group(tenant),
+                topic=commands_topic(tenant),
+                bootstrap=settings.bootstrap,
+                clients=settings.clients,
+            ),
+            committer,
+        )
+        self._settings, self._config, self._clock = settings, config, clock
         #: Dead letters by cause since the process began.
         self.letters: dict[str, int] = {}
-        self._topic = commands_topic(settings.tenant)
-        self._dead_letters = dead_letters_topic(settings.tenant)
+        self._dead_letters = dead_letters_topic(tenant)
         self._writer = AvroWriter(DEAD_LETTER, settings.dead_letter_schema)
-        self._partitions: dict[int, _Partition] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._log = get_logger("delivery").bind(tenant=settings.tenant, group=self.name)
-        strand = settings.clients.strand(f"reader {self.name}")
-        self._reader = ReaderThread(self._make_reader, self, self.name, strand)
-
-    def start(self) -> None:
-        """Join the group."""
-        self._reader.start()
-
-    async def stop(self) -> None:
-        """Give everything back and leave the group."""
-        await self._reader.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def tick(self) -> None:
-        """Carry positions that moved; called a few times a second."""
-        for partition in self._partitions.values():
-            if not partition.gone and partition.position > partition.committed:
-                self._committer.carry(partition)
-
-    def _make_reader(self, listener: Listener) -> GroupReader:
-        return self._settings.clients.reader(self._settings.bootstrap, self.name, self._topic, listener)
-
-    # Receiver
-
-    def assign(self, partition: int, group_metadata: object) -> _Partition:
-        """Make the owner of a partition, on the reader's thread."""
-        return _Partition(self._topic, partition, group_metadata)
 
     def select(self, records: Sequence[Record]) -> list[tuple[int, Sequence[Record], int]]:
         """Pick out the records that may need a letter; all others are done, on the reader's thread."""
@@ -212,88 +141,17 @@ class Intake:
                 found.setdefault(partition, []).append(record)
         return [(partition, found.get(partition, []), position) for partition, position in positions.items()]
 
-    def assigned(self, owner: _Partition) -> None:
-        """Find where to begin, then read."""
-        self._partitions[owner.partition] = owner
-        self._spawn(self._begin(owner))
-
-    def accept(self, batches: list[tuple[_Partition, Sequence[Record], int]]) -> None:
-        """Judge what was picked out, one batch of a partition after the other."""
-        for owner, records, position in batches:
-            if owner.gone:
-                continue
-            owner.waiting.extend(records)
-            owner.after = position
-            if len(owner.waiting) > _MAX_WAITING and not owner.is_held:
-                owner.is_held = True
-                self._reader.tell(lambda reader, p=owner.partition: reader.pause(p))  # type: ignore[misc]
-            if owner.waiting and not owner.is_working:
-                owner.is_working = True
-                self._spawn(self._work(owner))
-            elif not owner.is_working:
-                owner.position = position
-
-    async def give_back(self, owners: Sequence[_Partition]) -> None:
-        """Say how far it got and let go."""
-        for owner in owners:
-            owner.gone = True
-            if owner.position >= 0:
-                owner.released = True
-                await self._committer.carried(owner, 3.0)
-            self._partitions.pop(owner.partition, None)
-
-    def dropped(self, owners: Sequence[_Partition]) -> None:
-        """Forget partitions."""
-        for owner in owners:
-            owner.gone = owner.is_dropped = True
-            self._partitions.pop(owner.partition, None)
-
-    def ended(self, error: BaseException | None) -> None:
-        """Note that the group is left."""
-        if error is not None:
-            self.problem = str(error)
-            self._log.error("group.ended", reason=str(error), error=type(error).__name__)
-        self.dropped(list(self._partitions.values()))
-        self.has_ended.set()
-
-    async def _begin(self, owner: _Partition) -> None:
-        while not owner.gone:
-            try:
-                found = await self._reader.ask(lambda reader: reader.committed(owner.partition, 0.5))
-            except TransientError:
-                await asyncio.sleep(0.3)
-                continue
-            if found is None:
-                self.problem = f"no committed offset on {self._topic}[{owner.partition}]: run `waybill apply`"
-                self._log.error("partition.not_taken", partition=owner.partition, reason=self.problem)
-                self._reader.leave()
+    async def settle(self, owner: CarriedPartition, batch: Sequence[Record]) -> None:
+        """Bury what nobody can own."""
+        for record in batch:
+            config = await self._config_for(record, owner)
+            if config is None:
                 return
-            owner.position = owner.committed = found[0]
-            self._reader.tell(lambda reader: None if owner.gone else reader.resume(owner.partition, owner.position))
-            return
+            for letter in judge(record, config, self._settings.tenant):
+                self._bury(owner, record, letter, config.version)
+            owner.position = record.offset + 1
 
-    async def _work(self, owner: _Partition) -> None:
-        try:
-            while owner.waiting and not owner.gone:
-                batch, owner.waiting = owner.waiting, []
-                for record in batch:
-                    config = await self._config_for(record, owner)
-                    if config is None:
-                        return
-                    for letter in judge(record, config, self._settings.tenant):
-                        self._bury(owner, record, letter, config.version)
-                    owner.position = record.offset + 1
-                if owner.is_held and len(owner.waiting) * 2 < _MAX_WAITING:
-                    owner.is_held = False
-                    self._reader.tell(
-                        lambda reader: None if owner.gone else reader.resume(owner.partition, owner.position)
-                    )
-            if not owner.gone:
-                owner.position = owner.after
-        finally:
-            owner.is_working = False
-
-    async def _config_for(self, record: Record, owner: _Partition) -> FabricConfig | None:
+    async def _config_for(self, record: Record, owner: CarriedPartition) -> FabricConfig | None:
         """Return a configuration that is new enough; None when the partition is gone meanwhile."""
         config = self._config()
         needed = needed_version(record)
@@ -302,36 +160,16 @@ class Intake:
             config = self._config()
         return None if owner.gone else config
 
-    def _bury(self, owner: _Partition, record: Record, letter: Letter, config_version: int) -> None:
-        value = record.value or _NO_VALUE
-        document: dict[str, Any] = {
-            "dead_letter_id": dead_letter_id(self._topic, record.partition, record.offset, letter.destination or ""),
-            "tenant": self._settings.tenant,
-            "topic": self._topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "destination": letter.destination,
-            "delivery_id": letter.delivery_id,
-            "aggregate": letter.aggregate,
-            "sequence": letter.sequence,
-            "code": letter.code.value,
-            "cause": letter.cause,
-            "detail": letter.detail,
-            "value_sha256": sha256(value).hexdigest(),
-            "value_bytes": len(value),
-            "owner": None,
-            "config_version": config_version,
-            "recorded_by": self._settings.worker,
-            "recorded_at": millis(self._clock.now()),
-        }
+    def _bury(self, owner: CarriedPartition, record: Record, letter: Letter, config_version: int) -> None:
+        recorded = Recorded(
+            tenant=self._settings.tenant,
+            topic=self.seat.topic,
+            by=self._settings.worker,
+            at=self._clock.now(),
+            config_version=config_version,
+        )
         self.letters[letter.cause] = self.letters.get(letter.cause, 0) + 1
         self._log.warning("message.refused", partition=record.partition, offset=record.offset, cause=letter.cause)
         key = (letter.aggregate or "").encode() or record.key or b""
-        self._committer.add(
-            owner, (Outgoing(self._dead_letters, record.partition, key, self._writer.encode(document)),)
-        )
-
-    def _spawn(self, work: Any) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        value = self._writer.encode(dead_letter(record, letter, recorded))
+        self._committer.add(owner, (Outgoing(self._dead_letters, record.partition, key, value),))
