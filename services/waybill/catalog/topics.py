@@ -1,6 +1,6 @@
 """Topics of a tenant: load the files, ask the brokers, carry out the plan."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from waybill.catalog.core.declaration import TopicDeclaration, parse_topic
@@ -35,7 +35,10 @@ def load_topics(folder: Path | None = None) -> list[TopicDeclaration]:
 
 
 def topics_of(
-    declared: Iterable[TopicDeclaration], results_of: Iterable[str] = (), handed_to: Iterable[str] = ()
+    declared: Iterable[TopicDeclaration],
+    results_of: Iterable[str] = (),
+    handed_to: Iterable[str] = (),
+    asked_for: Collection[str] = (),
 ) -> list[TopicDeclaration]:
     """Return the topics of a tenant: those each has, and for some of its destinations their own.
 
@@ -43,6 +46,7 @@ def topics_of(
         declared: every topic file.
         results_of: names of the destinations that say later what they did.
         handed_to: names of those among them that take their deliveries from Kafka.
+        asked_for: names of the topics the tenant asks for; it has no other optional one.
     """
     needing = {"results": tuple(results_of), "deliveries": tuple(handed_to)}
     found = list(declared)
@@ -52,7 +56,8 @@ def topics_of(
         if topic.is_per_destination
         for name in needing.get(topic.name, ())
     ]
-    return [topic for topic in found if not topic.is_per_destination] + own
+    common = [topic for topic in found if not topic.is_per_destination]
+    return [topic for topic in common if not topic.is_optional or topic.name in asked_for] + own
 
 
 def plan_topics(

@@ -26,6 +26,8 @@ from waybill.contracts.names import (
     commands_topic,
     dead_letters_topic,
     delivery_group,
+    ingress_group,
+    ingress_topic,
     intake_group,
     outcomes_topic,
     read_model_group,
@@ -51,6 +53,8 @@ __all__ = ["Connectors", "ConsumerGroups", "ProducerOutboxes", "RelayLogin", "Te
 
 #: The control database's own outbox; `fabric.yaml` may not use the name.
 CONTROL: Final = "control"
+#: The topic file of those who ask for an ingress.
+INGRESS: Final = "ingress"
 
 #: (topic, partitions) → an offset for each partition.
 AskOffsets: TypeAlias = Callable[[str, int], list[int]]
@@ -101,11 +105,12 @@ class TenantTopics:
 def _topics(tenant: TenantConfig) -> list[TopicDeclaration]:
     speaking = [each for each in tenant.destinations if each.results is not None]
     handed_to = [each.name for each in speaking if each.is_handed_over]
-    return topics_of(load_topics(), [each.name for each in speaking], handed_to)
+    asked_for = {INGRESS} if tenant.ingress is not None else set()
+    return topics_of(load_topics(), [each.name for each in speaking], handed_to, asked_for)
 
 
 class ConsumerGroups:
-    """Committed starts: a destination from the end of now, intake and read model from the first record."""
+    """Committed starts: a destination from the end of now, intake, read model and ingress from the first record."""
 
     def __init__(self, admin: KafkaAdmin, offsets: GroupOffsets) -> None:
         self._admin, self._offsets = admin, offsets
@@ -128,14 +133,19 @@ class ConsumerGroups:
         self._from_the_first(intake_group(tenant.name), commands, tenant.partitions)
         for topic in _read_model_topics(tenant):
             self._from_the_first(read_model_group(tenant.name), topic, tenant.partitions)
+        if tenant.ingress is not None:
+            self._from_the_first(ingress_group(tenant.name), ingress_topic(tenant.name), tenant.partitions)
 
     def drift(self, tenant: TenantConfig) -> Iterator[Drift]:
         """Name groups that would not know where to begin."""
         commands = commands_topic(tenant.name)
         groups = [delivery_group(tenant.name, destination.name) for destination in tenant.destinations]
-        for group in (*groups, intake_group(tenant.name)):
-            for number in self._missing(group, commands, tenant.partitions):
-                yield Drift(subject=f"group {group}", expected=f"an offset on {commands}-{number}", found="none")
+        read = [(group, commands) for group in (*groups, intake_group(tenant.name))]
+        if tenant.ingress is not None:
+            read.append((ingress_group(tenant.name), ingress_topic(tenant.name)))
+        for group, topic in read:
+            for number in self._missing(group, topic, tenant.partitions):
+                yield Drift(subject=f"group {group}", expected=f"an offset on {topic}-{number}", found="none")
 
     def _missing(self, group: str, topic: str, partitions: int) -> list[int]:
         committed = self._offsets.committed(group)

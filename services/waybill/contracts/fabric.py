@@ -19,6 +19,7 @@ __all__ = [
     "FabricConfig",
     "FlowLimits",
     "HeaderConfig",
+    "IngressConfig",
     "Level",
     "OnUnsettled",
     "OutboxConfig",
@@ -318,6 +319,14 @@ class OutboxConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IngressConfig:
+    """What a tenant takes from its ingress topic."""
+
+    #: The command types events may name: whoever may write to the topic can order these and nothing else.
+    command_types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TenantConfig:
     """One tenant: its own topics, keys, outboxes, destinations."""
 
@@ -327,6 +336,8 @@ class TenantConfig:
     allow_networks: tuple[str, ...] = ()
     #: Of all its destinations together.
     limits: FlowLimits = field(default_factory=FlowLimits)
+    #: None: it has no ingress topic.
+    ingress: IngressConfig | None = None
     outboxes: tuple[OutboxConfig, ...] = ()
     destinations: tuple[DestinationConfig, ...] = ()
     #: Its catalogue; a command type that is not in it carries whatever its producers send.

@@ -11,6 +11,8 @@ __all__ = [
     "decisions_topic",
     "deliveries_topic",
     "delivery_group",
+    "ingress_group",
+    "ingress_topic",
     "intake_group",
     "listener_group",
     "outcomes_topic",
@@ -63,6 +65,11 @@ def results_topic(tenant: Tenant, destination: DestinationName) -> str:
     return f"{PREFIX}.{tenant}.results.{destination}"
 
 
+def ingress_topic(tenant: Tenant) -> str:
+    """Events of producers that only speak Kafka, to be copied into the outbox."""
+    return f"{PREFIX}.{tenant}.ingress"
+
+
 def config_topic(tenant: Tenant) -> str:
     """Applied configuration, compacted, keyed by object."""
     return f"{PREFIX}.{tenant}.config"
@@ -81,6 +88,11 @@ def listener_group(tenant: Tenant, destination: DestinationName) -> str:
 def intake_group(tenant: Tenant) -> str:
     """Return the one group per tenant that dead-letters what no destination can own."""
     return f"{PREFIX}.{tenant}.intake"
+
+
+def ingress_group(tenant: Tenant) -> str:
+    """Return the one group per tenant that copies events into the outbox."""
+    return f"{PREFIX}.{tenant}.ingress"
 
 
 def read_model_group(tenant: Tenant) -> str:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import psycopg
@@ -30,9 +31,9 @@ WAIT_S: Final = 5.0
 MAX_WAITING: Final = 500
 
 
-def open_pool(dsn: str, *, max_size: int = POOL_MAX) -> AsyncConnectionPool[Any]:
+def open_pool(dsn: str, *, max_size: int = POOL_MAX, application_name: str = "waybill-api") -> AsyncConnectionPool[Any]:
     """Return a pool in autocommit that is not open yet."""
-    settings = {"autocommit": True, "application_name": "waybill-api"}
+    settings = {"autocommit": True, "application_name": application_name}
     return AsyncConnectionPool(
         dsn, kwargs=settings, min_size=1, max_size=max_size, max_waiting=MAX_WAITING, timeout=WAIT_S, open=False
     )
@@ -80,9 +81,19 @@ def numbered_by(tenant: TenantConfig, drafts: Sequence[CommandDraft]) -> OutboxC
 class Outboxes:
     """Pools by outbox, for one event loop."""
 
-    def __init__(self, opened: Callable[[str, AsyncConnectionPool[Any]], None] | None = None) -> None:
-        """Open nothing yet; `opened` is told the name, tenant/outbox, of each pool that is opened."""
-        self._told = opened
+    def __init__(
+        self,
+        opened: Callable[[str, AsyncConnectionPool[Any]], None] | None = None,
+        *,
+        application_name: str = "waybill-api",
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            opened: is told the name, tenant/outbox, of each pool that is opened.
+            application_name: what the databases see.
+        """
+        self._told, self._application_name = opened, application_name
         self._places: dict[tuple[str, str, OutboxConfig], OutboxPlace] = {}
         self._opening = asyncio.Lock()
 
@@ -105,6 +116,12 @@ class Outboxes:
         """Return the outboxes that were used."""
         return list(self._places.values())
 
+    async def forget(self, now: datetime) -> None:
+        """Drop submissions that are older than they are remembered, from the outboxes in use."""
+        for place in self.opened():
+            async with place.pool.connection() as connection:
+                await place.submissions.forget(connection, now)
+
     async def close(self) -> None:
         """Close every pool."""
         for place in self._places.values():
@@ -112,8 +129,8 @@ class Outboxes:
 
     async def _open(self, config: OutboxConfig) -> OutboxPlace:
         dsn = read_secret(config.dsn, f"dsn of outbox {config.name}")
-        await asyncio.to_thread(_prepare, dsn, config.schema)
-        pool = open_pool(dsn)
+        await asyncio.to_thread(_prepare, dsn, config.schema, self._application_name)
+        pool = open_pool(dsn, application_name=self._application_name)
         await pool.open()
         if self._told is not None:
             self._told(f"{config.tenant}/{config.name}", pool)
@@ -133,6 +150,6 @@ def prepare(connection: psycopg.Connection[Any], outbox_schema: str) -> None:
     migrate(connection, schema=beside, package=PACKAGE, substitutions=outbox)
 
 
-def _prepare(dsn: str, outbox_schema: str) -> None:
-    with connect(dsn, application_name="waybill-api") as connection:
+def _prepare(dsn: str, outbox_schema: str, application_name: str) -> None:
+    with connect(dsn, application_name=application_name) as connection:
         prepare(connection, outbox_schema)

@@ -1,6 +1,6 @@
 """The role the server logs in as: what it may do in the control database and beside each outbox, and nothing else.
 
-Beside an outbox it may read what was submitted and call three functions; in the outbox itself it may do nothing. So
+Beside an outbox it may read what was submitted and call four functions; in the outbox itself it may do nothing. So
 whoever takes the server over can submit, as every holder of a key can, and cannot read a payload, change or hide a
 submission, number an aggregate or give out a key.
 """
@@ -37,6 +37,7 @@ _OUTBOX: Final = """\
 GRANT USAGE ON SCHEMA {beside} TO {role};
 GRANT SELECT ON {beside}.submission, {beside}.migration TO {role};
 GRANT EXECUTE ON FUNCTION {beside}.submit(uuid, text, text, text, bytea, timestamptz, jsonb) TO {role};
+GRANT EXECUTE ON FUNCTION {beside}.submit_each(text, text, timestamptz, uuid[], text[], bytea[], jsonb) TO {role};
 GRANT EXECUTE ON FUNCTION {beside}.resubmitted(uuid, timestamptz, boolean) TO {role};
 GRANT EXECUTE ON FUNCTION {beside}.forget(timestamptz) TO {role};
 """

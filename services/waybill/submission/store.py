@@ -86,6 +86,10 @@ class Submissions:
         self._submit = (
             f"SELECT {schema_beside(outbox_schema)}.submit(%s, %s, %s, %s, %s, %s, CAST(%s AS jsonb))"
         ).encode()
+        self._submit_each = (
+            f"SELECT {schema_beside(outbox_schema)}.submit_each(%s, %s, %s, %s, %s, %s, CAST(%s AS jsonb))"
+        ).encode()
+        self._known = f"SELECT submission_id, digest FROM {table} WHERE submission_id = ANY(%s)".encode()  # noqa: S608 - the same
         self._again = (
             f"SELECT {_COLUMNS} FROM {schema_beside(outbox_schema)}.resubmitted(%(id)s, %(now)s, %(allowed)s)"  # noqa: S608 - the same
         ).encode()
@@ -130,6 +134,34 @@ class Submissions:
             accepted_at=new.accepted_at,
             commands=row[0],
         )
+
+    async def submit_each(
+        self, connection: psycopg.AsyncConnection[Any], new: Sequence[NewSubmission], commands: str
+    ) -> Sequence[str]:
+        """Issue and remember submissions of one command each, whatever becomes of the others beside them.
+
+        Args:
+            connection: in autocommit, so that the statement is the transaction.
+            new: of one tenant and principal, all accepted at one instant; no id twice.
+            commands: one for each, in their order, as `encode_commands` makes them.
+
+        Returns:
+            For each `taken`, `repeated`, `reused` (known with another digest), or the SQLSTATE of the outbox's rule.
+
+        Raises:
+            psycopg.errors.UniqueViolation: another transaction took one of them just now; nothing was taken.
+        """
+        first = new[0]
+        ids, keys, digests = ([getattr(each, name) for each in new] for name in ("submission_id", "key", "digest"))
+        values = (first.tenant, first.principal, first.accepted_at, ids, keys, digests, commands)
+        row = await (await connection.execute(self._submit_each, values)).fetchone()
+        assert row is not None
+        return [str(answer) for answer in row[0]]
+
+    async def known(self, connection: psycopg.AsyncConnection[Any], identities: Sequence[UUID]) -> dict[UUID, bytes]:
+        """Return which of these submissions are remembered here, with their digests."""
+        rows = await (await connection.execute(self._known, (list(identities),))).fetchall()
+        return {identity: bytes(digest) for identity, digest in rows}
 
     async def resubmitted(
         self, connection: psycopg.AsyncConnection[Any], identity: UUID, now: datetime, *, is_allowed: bool

@@ -118,9 +118,7 @@ class Submitter:
 
     async def forget(self) -> None:
         """Drop submissions that are older than they are remembered, from the outboxes in use."""
-        for place in self._outboxes.opened():
-            async with place.pool.connection() as connection:
-                await place.submissions.forget(connection, self._clock.now())
+        await self._outboxes.forget(self._clock.now())
 
     async def _in(self, outbox: OutboxConfig, principal: Principal, identity: UUID) -> Submission | None:
         async with self._outboxes.connection(outbox) as (connection, submissions):

@@ -104,7 +104,17 @@ def test_retention_is_a_time_a_size_or_both(text: str, ms: int | None, size: int
 def test_the_shipped_files_are_read_and_commands_comes_first() -> None:
     names = [declared.name for declared in load_topics()]
 
-    assert names == ["commands", "config", "dead-letters", "decisions", "deliveries", "outcomes", "results", "state"]
+    assert names == [
+        "commands",
+        "config",
+        "dead-letters",
+        "decisions",
+        "deliveries",
+        "ingress",
+        "outcomes",
+        "results",
+        "state",
+    ]
 
 
 def test_a_topic_of_destinations_is_one_for_each_that_needs_it() -> None:

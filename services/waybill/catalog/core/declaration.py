@@ -22,6 +22,7 @@ TENANT_COUNT: Final = "tenant"
 _CLUSTER: Final = "cluster"
 _FOREVER: Final = "forever"
 _DESTINATION: Final = "destination"
+_ASKED: Final = "asked"
 #: Settings that have a field of their own.
 _FIELD_OF: Final = {
     "cleanup.policy": "cleanup",
@@ -57,6 +58,8 @@ class TopicDeclaration:
     settings: Mapping[str, str]
     #: There is one for each destination that needs it; its name has the destination's behind it.
     is_per_destination: bool = False
+    #: Only tenants that ask for it have it.
+    is_optional: bool = False
 
     def for_destination(self, destination: str) -> "TopicDeclaration":
         """Return the declaration of one destination's own topic."""
@@ -104,6 +107,7 @@ def parse_topic(text: str, file: str) -> TopicDeclaration:
     values["max_message_bytes"] = values.pop("max_message")
     values.setdefault("settings", {})
     values["is_per_destination"] = values.pop("per", None) is not None
+    values["is_optional"] = values.pop("when", None) is not None
     name = file.rsplit("/", 1)[-1].removesuffix(".yaml")
     return TopicDeclaration(name=name, file=file, retention_ms=retention_ms, retention_bytes=retention_bytes, **values)
 
@@ -148,6 +152,12 @@ def _per(node: yaml.Node) -> str:
     if _text(node) != _DESTINATION:
         raise _Expected("expected `destination`, or no such field where a tenant has one such topic")
     return _DESTINATION
+
+
+def _when(node: yaml.Node) -> str:
+    if _text(node) != _ASKED:
+        raise _Expected("expected `asked`, or no such field where every tenant has the topic")
+    return _ASKED
 
 
 def _replication(node: yaml.Node) -> int | None:
@@ -211,6 +221,7 @@ _READERS: Final[Mapping[str, Callable[[yaml.Node], Any]]] = {
     "description": _text,
     "owner": _text,
     "per": _per,
+    "when": _when,
     "producers": _texts,
     "consumers": _texts,
     "key": _text,
@@ -223,7 +234,7 @@ _READERS: Final[Mapping[str, Callable[[yaml.Node], Any]]] = {
     "max_message": _size,
     "settings": _settings,
 }
-#: What each field must hold, said where it is missing; `settings` and `per` may be.
+#: What each field must hold, said where it is missing; `settings`, `per` and `when` may be.
 _HINTS: Final[Mapping[str, str]] = {
     "description": "a sentence that says what a record means",
     "owner": "the team that answers for the topic",

@@ -29,6 +29,7 @@ from waybill.contracts.fabric import (
     TlsConfig,
     Transport,
 )
+from waybill.fabric.core.ingress_shape import INGRESS
 from waybill.fabric.core.kinds import (
     AGGREGATE_TYPE,
     CAPABILITY,
@@ -455,6 +456,12 @@ TENANT: Final = Shape(
             attr="allow_networks",
             kind=Set(item=NETWORK, least=0),
             meaning="Networks that are refused by default and its destinations may lie in all the same.",
+        ),
+        Field(
+            key="ingress",
+            attr="ingress",
+            kind=INGRESS,
+            meaning="Gives the tenant a topic for producers that only speak Kafka, and says what it takes.",
         ),
         Field(key="outboxes", attr="outboxes", kind=Many(item=OUTBOX), meaning="The producer databases."),
         Field(key="destinations", attr="destinations", kind=Many(item=DESTINATION), meaning="The listeners."),

@@ -3,6 +3,7 @@
 A message names the place and the member and never a value: values can be personal data.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from waybill.outbox import CommandDraft
 from waybill.submission.core.members import DATA, MEMBERS
 from waybill.submission.core.verbatim import Slice, read_object, read_objects
 
-__all__ = ["COMMANDS", "MAX_COMMANDS", "Form", "read_commands"]
+__all__ = ["COMMANDS", "MAX_COMMANDS", "Form", "read_commands", "read_draft"]
 
 #: Of one batch: it is one transaction, which holds the lock of every aggregate in it.
 MAX_COMMANDS: Final = 1_000
@@ -40,7 +41,7 @@ def read_commands(form: Form, body: bytes) -> tuple[CommandDraft, ...] | Problem
         return _problem("malformed_body", f"a batch has 1 to {MAX_COMMANDS} commands")
     drafts: list[CommandDraft] = []
     for place, members in enumerate(found):
-        draft = _draft(members, "" if form is Form.SINGLE else f"{COMMANDS}[{place}]: ")
+        draft = read_draft(members, "" if form is Form.SINGLE else f"{COMMANDS}[{place}]: ")
         if isinstance(draft, Problem):
             return draft
         drafts.append(draft)
@@ -56,21 +57,30 @@ def _problem(reason: str, detail: str) -> Problem:
     return Problem(code=ErrorCode.VALIDATION, reason=reason, detail=detail)
 
 
-def _draft(members: dict[str, object], where: str) -> CommandDraft | Problem:
+def read_draft(
+    members: Mapping[str, object], where: str = "", *, called: Mapping[str, str] | None = None
+) -> CommandDraft | Problem:
+    """Make a command of its members.
+
+    Args:
+        members: by name; `data` is a `Slice` of JSON text, or bytes.
+        where: what messages say before the member.
+        called: what messages call members that came under another name.
+    """
     values: dict[str, Any] = {}
+    names = called or {}
     for name, value in members.items():
         if name == DATA:
-            assert isinstance(value, Slice)
-            values[DATA] = value.text.encode()
+            values[DATA] = value.text.encode() if isinstance(value, Slice) else value
             continue
         member = MEMBERS.get(name)
         if member is None:
             return _problem("unknown_member", f"{where}a command has no member of that name")
         if (wrong := member.problem(value)) is not None:
-            return _problem("malformed_member", f"{where}{name}: {wrong}")
+            return _problem("malformed_member", f"{where}{names.get(name, name)}: {wrong}")
         values[member.field] = member.converted(value)
     if missing := [each.name for each in MEMBERS.values() if each.is_required and each.field not in values]:
-        return _problem("missing_member", f"{where}{missing[0]} is missing")
+        return _problem("missing_member", f"{where}{names.get(missing[0], missing[0])} is missing")
     if sum(name in members for name in (DATA, "dataBase64", "dataRef")) != 1:
         return _problem("missing_member", f"{where}a command has one of data, dataBase64 and dataRef")
     kind, _, name = values.pop("aggregate").partition("/")

@@ -10,7 +10,16 @@ from waybill.kernel.errors import RefusedError
 from waybill.outbox import Rule as OutboxRule
 from waybill.submission.core.resubmission import SubmissionId
 
-__all__ = ["KEY_REUSED", "OUTCOME_UNKNOWN", "RESUBMISSION_REFUSED", "UNAVAILABLE", "UNREADABLE", "Refused", "by_outbox"]
+__all__ = [
+    "KEY_REUSED",
+    "OUTCOME_UNKNOWN",
+    "RESUBMISSION_REFUSED",
+    "UNAVAILABLE",
+    "UNREADABLE",
+    "Refused",
+    "by_outbox",
+    "code_of",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +62,16 @@ _BY_RULE: Final[Mapping[str, tuple[ErrorCode, int]]] = {
 }
 
 
+_OTHERWISE: Final = (ErrorCode.VALIDATION, 422)
+
+
+def code_of(rule: str) -> ErrorCode:
+    """Return the code of what a rule of the outbox refuses."""
+    return _BY_RULE.get(rule, _OTHERWISE)[0]
+
+
 def by_outbox(error: RefusedError) -> Refused:
     """Return what the outbox refused; its rule is the reason, its message names no data."""
-    code, status = _BY_RULE.get(error.rule, (ErrorCode.VALIDATION, 422))
+    status = _BY_RULE.get(error.rule, _OTHERWISE)[1]
+    code = code_of(error.rule)
     return Refused(problem=Problem(code=code, reason=error.rule, detail=str(error), status=status))

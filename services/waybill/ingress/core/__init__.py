@@ -1,0 +1,1 @@
+"""What an event says and what becomes of it: pure."""
