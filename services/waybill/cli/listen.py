@@ -62,6 +62,17 @@ MetricsPortOption = Annotated[
     int | None,
     typer.Option("--metrics-port", min=0, max=65_535, help="Serve /metrics of a Listener on this port of 127.0.0.1."),
 ]
+KafkaOption = Annotated[
+    str | None,
+    typer.Option("--kafka", help="Take deliveries from Kafka at these brokers (host:port,…) in place of HTTP."),
+]
+ResultsKeyOption = Annotated[
+    Path | None,
+    typer.Option("--results-key", help="With --kafka: the destination's own signing.json, which signs results."),
+]
+GroupOption = Annotated[
+    str, typer.Option("--group", help="With --kafka: the consumer group; waybill.<tenant>.listener.<destination>.")
+]
 
 
 @app.command()
@@ -79,9 +90,12 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
     metrics_port: MetricsPortOption = None,
+    kafka: KafkaOption = None,
+    results_key: ResultsKeyOption = None,
+    group: GroupOption = "",
     as_json: JsonFlag = False,
 ) -> None:
-    """Serve a listener until SIGTERM or Ctrl-C; requests under way are finished first.
+    """Serve a listener until SIGTERM or Ctrl-C; what is under way is finished first.
 
     With --forward-to it serves none of its own: each delivery is checked with the tenant's keys, kept, passed on byte
     for byte, and shown on the page at /. With --json the address is one JSON line on stdout, printed when requests are
@@ -89,6 +103,9 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     """
     if (target is None) == (forward_to is None):
         raise ConfigError("name a listener as module:attribute, or where deliveries go on to with --forward-to")
+    if kafka is not None:
+        _stream(target, kafka, results_key, group, metrics_port, as_json=as_json)
+        return
     if target is not None:
         found, what = _load(target), f"{target} listens"
     else:
@@ -112,6 +129,36 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
 
     with closing(metrics) if metrics is not None else nullcontext():
         serve(found, host=host, port=port, on_start=told)
+
+
+def _stream(
+    target: str | None, brokers: str, results_key: Path | None, group: str, metrics_port: int | None, *, as_json: bool
+) -> None:
+    """Run a listener on its topic."""
+    if target is None or results_key is None:
+        raise ConfigError("--kafka needs a listener as module:attribute, and --results-key: results are signed")
+    try:
+        from waybill.infra.runner import run_until_stopped
+        from waybill.listener.stream import Stream, StreamSettings
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--kafka needs {error.name}: pip install 'waybill[listener-kafka,cli]'") from error
+    found = _load(target)
+    if not isinstance(found, Listener):
+        raise ConfigError(f"--kafka runs a Listener: {target} is none")
+    stream = Stream(found, StreamSettings(bootstrap=brokers, results_key=results_key, group=group))
+    metrics = None
+    if metrics_port is not None:
+        metrics = MetricsServer(found.registry, alive=stream.is_alive, ready=stream.is_ready, port=metrics_port)
+    words = {"topic": stream.topic, "group": stream.group, "target": target}
+    if metrics is not None:
+        words["metrics"] = f"http://127.0.0.1:{metrics.port}/metrics"
+    if as_json:
+        sys.stdout.write(json.dumps(words) + "\n")
+        sys.stdout.flush()
+    else:
+        console.print(f"{target} takes {stream.topic} as {stream.group}", markup=False, highlight=False, soft_wrap=True)
+    with closing(metrics) if metrics is not None else nullcontext():
+        run_until_stopped(stream.run)
 
 
 def _metrics(found: Any, port: int | None) -> MetricsServer | None:

@@ -34,14 +34,14 @@ from waybill.listener.asgi import (
     read_body,
     send_answer,
 )
-from waybill.listener.core.verification import Binding, Capability
+from waybill.listener.core.verification import Binding, Capability, Door
 from waybill.listener.executor import Handler, HandlerFunction, PolicyHook, RecoverFunction
 from waybill.listener.key_source import FixedKeys, JwksFile, JwksUrl, KeySource
-from waybill.listener.metrics import ABORTED, Meter
-from waybill.listener.receiver import Limits, Receiver
+from waybill.listener.metrics import Meter
+from waybill.listener.receiver import Heard, Limits, Receiver, word_of
 from waybill.listener.stores.port import DedupStore, Effect, check_promise
 
-__all__ = ["Listener"]
+__all__ = ["Listener", "purge_hourly"]
 
 _log = logging.getLogger("waybill.listener")
 
@@ -82,22 +82,25 @@ class Listener:
         limits: Limits | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._clock = clock or SystemClock()
+        #: Tells it the time.
+        self.clock = clock or SystemClock()
         #: The listener's metrics; a host with a registry of its own registers this one with it.
         self.registry = CollectorRegistry()
-        self._keys = _key_source(keys, self._clock)
+        self._keys = _key_source(keys, self.clock)
         self._store = store
         self._limits = limits or Limits()
-        declared = self._limits.profile or store.memory.profile
-        check_promise(store.memory, declared, self._limits.retry_horizon, in_order=self._limits.in_order)
+        #: What was promised of it: declared, or what its store keeps.
+        self.profile = self._limits.profile or store.memory.profile
+        check_promise(store.memory, self.profile, self._limits.retry_horizon, in_order=self._limits.in_order)
         if self._limits.policy is not None:
             self._limits.policy.current()
         self._has_policy_hook = False
-        self._in_flight = 0
         self._handlers: dict[str, Handler] = {}
-        binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
-        self._meter = Meter(self.registry, binding.tenant, binding.destination)
-        self._receiver = Receiver(binding, self._keys, store, self._handlers, self._limits, self._clock)
+        #: For whom it acts.
+        self.binding = Binding(tenant=Tenant(tenant), destination=DestinationName(destination))
+        #: Counts for it.
+        self.meter = Meter(self.registry, self.binding.tenant, self.binding.destination)
+        self._receiver = Receiver(self.binding, self._keys, store, self._handlers, self._limits, self.clock)
 
     def on(
         self,
@@ -163,7 +166,7 @@ class Listener:
             ConfigError: the file cannot be read, or no key in it is valid now.
         """
         signer = keys if isinstance(keys, Signer) else FileSigner(Path(keys))
-        signer.sign("receipt", int(self._clock.now().timestamp()), b"")
+        signer.sign("receipt", int(self.clock.now().timestamp()), b"")
         self._receiver.sign(signer)
 
     async def open(self) -> None:
@@ -175,8 +178,17 @@ class Listener:
         await self._store.close()
 
     async def purge(self) -> int:
-        """Drop delivery records behind the retention; return how many. Runs hourly when the listener runs alone."""
-        return await self._store.purge(self._clock.now())
+        """Drop delivery records behind the retention; return how many. Runs hourly when the listener runs alone.
+
+        Raises:
+            UnavailableError: the store does not serve now.
+        """
+        try:
+            return await self._store.purge(self.clock.now())
+        except Exception as error:
+            if self._store.is_unavailable(error):
+                raise UnavailableError("the store does not serve now") from error
+            raise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI connection."""
@@ -194,20 +206,25 @@ class Listener:
         if scope["method"] != "POST":
             problem = Problem(code=ErrorCode.VALIDATION, reason="method", detail="deliveries are POSTed", status=405)
             return answer_problem(problem, ("allow", "POST"))
-        if self._in_flight >= self._limits.max_in_flight:
+        if self.meter.in_flight >= self._limits.max_in_flight:
             problem = Problem(code=ErrorCode.RATE_LIMIT, reason="too_many", detail="too many deliveries at one time")
-            self._meter.refused(problem.code.value)
+            self.meter.refused(problem.code.value)
             return answer_problem(problem, ("retry-after", _RETRY_AFTER_S), ("connection", "close"))
-        self._in_flight += 1
-        self._meter.begun()
-        began, result = self._clock.monotonic(), ABORTED
-        try:
+        with self.meter.measured(self.clock) as measured:
             answer = await self._take(scope, receive)
-            result = answer.result
+            measured.result = answer.result
             return answer
-        finally:
-            self._in_flight -= 1
-            self._meter.ended(result, self._clock.monotonic() - began)
+
+    async def hear(self, door: Door, headers: Headers, body: bytes) -> Heard:
+        """Take one signed body that came by another door than HTTP; what is promised of requests holds for it.
+
+        Raises:
+            ConfigError, UnavailableError: keys or store never came up; nothing was done.
+        """
+        with self.meter.measured(self.clock) as measured:
+            heard = await self._receiver.hear(door, headers, body)
+            measured.result = word_of(heard.outcome)
+            return heard
 
     async def _take(self, scope: Scope, receive: Receive) -> Answer:
         headers = Headers(scope["headers"])
@@ -242,7 +259,7 @@ class Listener:
         except FabricError as error:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
-        purging = asyncio.create_task(self._purge_hourly())
+        purging = asyncio.create_task(purge_hourly(self))
         await send({"type": "lifespan.startup.complete"})
         await receive()
         purging.cancel()
@@ -251,15 +268,15 @@ class Listener:
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
 
-    async def _purge_hourly(self) -> None:
-        while True:
-            try:
-                _log.info("deliveries.purged", extra={"count": await self.purge()})
-            except Exception as error:
-                if not self._store.is_unavailable(error):
-                    raise
-                _log.warning("store.unavailable", extra={"error": type(error).__name__})
-            await asyncio.sleep(_PURGE_EVERY_S)
+
+async def purge_hourly(listener: Listener) -> None:
+    """Drop what is behind the retention, again and again, until it is cancelled."""
+    while True:
+        try:
+            _log.info("deliveries.purged", extra={"count": await listener.purge()})
+        except UnavailableError:
+            _log.warning("store.unavailable")
+        await asyncio.sleep(_PURGE_EVERY_S)
 
 
 def _key_source(keys: VerificationKeys | KeySource | Path | str, clock: Clock) -> KeySource:

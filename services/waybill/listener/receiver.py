@@ -36,11 +36,11 @@ from waybill.listener.core.verification import (
     believe,
     is_key_missing,
 )
-from waybill.listener.executor import Executed, Executor, Handler, Outcome, PolicyHook
+from waybill.listener.executor import Executed, Executor, Handler, Outcome, PolicyHook, Refused
 from waybill.listener.key_source import KeySource
 from waybill.listener.stores.port import DedupStore
 
-__all__ = ["REPEAT_HEADER", "Limits", "PolicySource", "Receiver"]
+__all__ = ["REPEAT_HEADER", "Heard", "Limits", "PolicySource", "Receiver", "word_of"]
 
 _log = logging.getLogger("waybill.listener")
 
@@ -84,6 +84,26 @@ class Limits:
             raise ConfigError("max_in_flight must be at least 1")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What came of a body that came in."""
+
+    #: What was signed; None when it is not believed, or signed for somebody else.
+    message: Message | None
+    outcome: Outcome | StatusAnswer
+
+
+def word_of(outcome: Outcome | StatusAnswer) -> str:
+    """Return what an outcome is counted as."""
+    match outcome:
+        case StatusAnswer():
+            return "asked"
+        case Executed():
+            return "repeated" if outcome.is_repeat else "executed"
+        case Refused():
+            return outcome.problem.code.value
+
+
 class Receiver:
     """Verifies, checks and executes; knows nothing of servers."""
 
@@ -112,19 +132,24 @@ class Receiver:
         self._executor.signer = signer
 
     async def answer(self, headers: Headers, body: bytes) -> Answer:
-        """Take one signed body and answer; the same whatever server or framework brought it."""
+        """Take one signed request and answer; the same whatever server or framework brought it."""
+        return self._report(headers, (await self.hear(Door.HTTP, headers, body)).outcome)
+
+    async def hear(self, door: Door, headers: Headers, body: bytes) -> Heard:
+        """Take one signed body that came by a door, and say what came of it."""
         received_at = self._clock.now()
         signed = SignatureHeaders(
             webhook_id=headers.get(ID_HEADER),
             timestamp=headers.get(TIMESTAMP_HEADER),
             signature=headers.get(SIGNATURE_HEADER),
         )
-        arrival = Arrival(door=Door.HTTP, signed=signed, content_type=headers.get("content-type"), body=body)
+        arrival = Arrival(door=door, signed=signed, content_type=headers.get("content-type"), body=body)
         terms = self._terms()
         believed = await self._believe(arrival, terms)
         if isinstance(believed, Refusal):
-            return self._refuse(headers, believed.problem, believed.check)
-        return self._report(headers, await self._execute(believed.message, body, terms, received_at))
+            return Heard(message=None, outcome=Refused(problem=believed.problem, check=believed.check))
+        outcome = await self._execute(believed.message, body, terms, received_at)
+        return Heard(message=believed.message, outcome=outcome)
 
     def _terms(self) -> Terms:
         """Return what is taken now; handlers may be registered while the listener runs."""
@@ -163,7 +188,7 @@ class Receiver:
             return Answer(status=200, content_type=RECEIPT_TYPE, body=body, result="asked")
         if isinstance(outcome, Executed):
             marks = ((REPEAT_HEADER, "true"),) if outcome.is_repeat else ()
-            result = "repeated" if outcome.is_repeat else "executed"
+            result = word_of(outcome)
             _log.info(f"delivery.{result}", extra={"delivery_id": headers.get(ID_HEADER)})
             return Answer(status=200, content_type=RECEIPT_TYPE, body=outcome.receipt, headers=marks, result=result)
         later = outcome.retry_after

@@ -69,3 +69,18 @@ def test_an_application_that_does_not_start_is_not_available(folder: Path) -> No
     assert (ended.returncode, ended.stdout) == (3, "")
     assert "no database" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--kafka", "127.0.0.1:9", "--results-key", "signing.json"], "needs a listener as module:attribute"),
+        (["absent_database:listener", "--kafka", "127.0.0.1:9"], "and --results-key"),
+        (["absent_database:listener", "--kafka", "127.0.0.1:9", "--results-key", "signing.json"], "runs a Listener"),
+    ],
+)
+def test_a_topic_needs_a_listener_and_its_key(folder: Path, given: list[str], message: str) -> None:
+    ended = CliRunner().invoke(app, given)
+
+    assert isinstance(ended.exception, ConfigError)
+    assert message in str(ended.exception)

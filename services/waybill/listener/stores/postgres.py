@@ -44,13 +44,12 @@ MIGRATIONS: Final = "waybill.listener.migrations"
 #: How long a look waits for a delivery that may be under way.
 _LOOK_LOCK_MS: Final = "200"
 
-# Waits for a concurrent duplicate, not for ever: its sender gives up earlier.
+# Waits for a concurrent duplicate.
 CLAIM: Final = sql.SQL("""
     INSERT INTO {schema}.delivery (tenant, destination, delivery_id, operation_id, command_type, aggregate,
                                    body_digest, operation_digest, received_at, expires_at)
-    SELECT %(tenant)s, %(destination)s, %(delivery_id)s, %(operation_id)s, %(command_type)s, %(aggregate)s,
-           %(body_digest)s, %(operation_digest)s, %(received_at)s, %(expires_at)s
-      FROM set_config('lock_timeout', %(lock_timeout)s, true)
+    VALUES (%(tenant)s, %(destination)s, %(delivery_id)s, %(operation_id)s, %(command_type)s, %(aggregate)s,
+            %(body_digest)s, %(operation_digest)s, %(received_at)s, %(expires_at)s)
     ON CONFLICT DO NOTHING
 """)
 # The row of the delivery itself before one of the same operation. Two looks, each into its own index.
@@ -65,7 +64,7 @@ FIND: Final = sql.SQL("""
      ORDER BY delivery_id = %(delivery_id)s DESC
      LIMIT 1
 """)
-SET_LOCK_TIMEOUT: Final = sql.SQL("SELECT set_config('lock_timeout', %s, true)")
+SET_LOCK_TIMEOUT: Final = sql.SQL("SELECT set_config('lock_timeout', %s, %s)")
 # The lock of a pending delivery.
 RESUME: Final = sql.SQL("""
     SELECT delivery_id, operation_id, body_digest, operation_digest, receipt
@@ -91,27 +90,25 @@ PURGE: Final = sql.SQL("""
 class PostgresWork:
     """One transaction on one connection."""
 
-    def __init__(self, connection: psycopg.AsyncConnection, schema: str, lock_timeout_ms: str) -> None:
+    def __init__(self, connection: psycopg.AsyncConnection, schema: str) -> None:
         self._connection = connection
         self._schema = sql.Identifier(schema)
-        self._lock_timeout_ms = lock_timeout_ms
         self._lanes = PostgresLanes(connection, schema)
 
     async def claim(self, claim: Claim) -> Found:
         """Record the delivery as being executed here, after waiting for a concurrent duplicate."""
-        if await self.insert(claim, self._lock_timeout_ms):
+        if await self.insert(claim):
             return None
         found = await self.find(claim)
         if found is None:
             raise StoreBusyError("the record that stopped this delivery went away meanwhile")
         return found
 
-    async def insert(self, claim: Claim, lock_timeout_ms: str) -> bool:
+    async def insert(self, claim: Claim) -> bool:
         """Insert the record; False when there is one of the same delivery or operation."""
         identity = claim.identity
         values = {
             **_key(claim),
-            "lock_timeout": lock_timeout_ms,
             "operation_id": identity.operation_id,
             "command_type": claim.command_type,
             "aggregate": claim.aggregate,
@@ -130,7 +127,6 @@ class PostgresWork:
 
     async def resume(self, claim: Claim) -> Stored | Pending:
         """Lock the record of a pending delivery; it may have been completed while we waited."""
-        await self._connection.execute(SET_LOCK_TIMEOUT, (self._lock_timeout_ms,))
         row = await (await self._connection.execute(self._sql(RESUME), _key(claim))).fetchone()
         if row is None:
             raise StoreBusyError("the record of this delivery was taken back meanwhile")
@@ -228,12 +224,18 @@ class PostgresStore:
                     open=False,
                     timeout=self._POOL_TIMEOUT_S,
                     check=_check,
+                    configure=self._bound,
                     kwargs={"application_name": "waybill-listener"},
                 )
                 await pool.open()
                 self._pool = pool
 
     _POOL_TIMEOUT_S: Final = 10.0
+
+    async def _bound(self, connection: psycopg.AsyncConnection) -> None:
+        """Let no statement of a connection wait for ever for a lock: whoever sends gives up earlier."""
+        await connection.execute(SET_LOCK_TIMEOUT, (self._lock_timeout_ms, False))
+        await connection.commit()
 
     def _migrate(self) -> None:
         with connect(self._dsn, application_name="waybill-listener-migrate") as connection:
@@ -268,7 +270,7 @@ class PostgresStore:
             yield connection
 
     def _work(self, connection: psycopg.AsyncConnection) -> PostgresWork:
-        return PostgresWork(connection, self._schema, self._lock_timeout_ms)
+        return PostgresWork(connection, self._schema)
 
     async def look(self, claim: Claim) -> Found:
         """Return what was executed under the delivery's id or operation; None when nothing was and nothing is.
@@ -282,7 +284,8 @@ class PostgresStore:
         try:
             async with self._lend() as connection, connection.transaction(force_rollback=True):
                 work = self._work(connection)
-                return None if await work.insert(claim, _LOOK_LOCK_MS) else await work.find(claim)
+                await connection.execute(SET_LOCK_TIMEOUT, (_LOOK_LOCK_MS, True))
+                return None if await work.insert(claim) else await work.find(claim)
         except psycopg.errors.LockNotAvailable as error:
             raise UnderWayError from error
 

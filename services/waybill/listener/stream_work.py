@@ -1,0 +1,241 @@
+"""One partition of a topic on its way through the listener: a lane per aggregate, what waits for its turn, results."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Final
+
+from waybill.contracts.envelope import Envelope, GapResolution
+from waybill.contracts.problem import Problem
+from waybill.contracts.receipt import Receipt, parse_receipt
+from waybill.crypto.signing import Signer
+from waybill.infra.kafka import Record
+from waybill.infra.kafka_stream import SafeProducer
+from waybill.kernel.errors import ConfigError, TransientError, UnavailableError
+from waybill.listener.app import Listener
+from waybill.listener.asgi import Headers
+from waybill.listener.core import verification
+from waybill.listener.core.holding import Bounds, Hold, hold, release
+from waybill.listener.core.progress import Progress
+from waybill.listener.executor import Executed, Refused
+from waybill.listener.receiver import Heard
+from waybill.listener.results import result_of, sign_result
+
+__all__ = ["Door", "PartitionWork"]
+
+_log = logging.getLogger("waybill.listener")
+
+#: Before what cannot be done or written now is tried again.
+_AGAIN_S: Final = 1.0
+#: Refusals that say nothing of the delivery: the store does not serve, and nothing was done.
+_NOT_NOW: Final = frozenset({"store_unavailable"})
+
+
+class Door:
+    """What all partitions share: the listener, and the way its results go."""
+
+    def __init__(
+        self, listener: Listener, signer: Signer, producer: SafeProducer, bounds: Bounds, concurrency: int
+    ) -> None:
+        self.listener, self.bounds = listener, bounds
+        self._signer, self._producer = signer, producer
+        self._slots = asyncio.Semaphore(concurrency)
+        #: Records that wait for a store or for keys, and results that wait for the brokers.
+        self.waits_to_execute = self.waits_to_publish = 0
+
+    async def hear(self, record: Record) -> Heard:
+        """Have a record verified and executed, however long the store does not serve."""
+        headers = Headers((name.encode(), value or b"") for name, value in record.headers)
+        while True:
+            async with self._slots:
+                heard = await self._try(headers, record.value or b"")
+            if heard is not None:
+                return heard
+            self.waits_to_execute += 1
+            try:
+                await asyncio.sleep(_AGAIN_S)
+            finally:
+                self.waits_to_execute -= 1
+
+    async def _try(self, headers: Headers, body: bytes) -> Heard | None:
+        try:
+            heard = await self.listener.hear(verification.Door.KAFKA, headers, body)
+        except (ConfigError, UnavailableError) as error:
+            _log.error("listener.unavailable", extra={"error": error.code, "detail": str(error)})
+            return None
+        is_not_now = isinstance(heard.outcome, Refused) and heard.outcome.problem.reason in _NOT_NOW
+        return None if is_not_now else heard
+
+    async def tell(self, record: Record, message: Envelope | GapResolution, said: Receipt | Problem) -> None:
+        """Publish a signed result beside its delivery; returns when it is safe."""
+        now = self.listener.clock.now()
+        result = result_of(message, said, now)
+        while True:
+            try:
+                signed = sign_result(result, self._signer, self.listener.clock.now())
+                headers: list[tuple[str, bytes | None]] = [*signed.headers]
+                await self._producer.write(signed.topic, record.partition, signed.key, headers, signed.body)
+            except (TransientError, ConfigError) as error:
+                _log.warning("result.not_written", extra={"delivery_id": str(result.delivery_id), "detail": str(error)})
+                self.waits_to_publish += 1
+                try:
+                    await asyncio.sleep(_AGAIN_S)
+                finally:
+                    self.waits_to_publish -= 1
+            else:
+                return
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A delivery whose turn has not come, and what is said when it does not come in time."""
+
+    record: Record
+    message: Envelope
+    problem: Problem
+
+
+@dataclass(slots=True)
+class _Lane:
+    """The records of one aggregate."""
+
+    queue: deque[Record] = field(default_factory=deque)
+    hold: Hold = field(default_factory=Hold)
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
+    is_busy: bool = False
+
+
+class PartitionWork:
+    """One assigned partition; lives on the loop."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._progress = Progress()
+        self._lanes: dict[bytes, _Lane] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+        #: The offset that was committed last from here.
+        self.committed: int | None = None
+        #: Read and not settled.
+        self.records = self.bytes = 0
+
+    @property
+    def held(self) -> int:
+        """How many wait for an earlier one of their aggregate."""
+        return sum(len(lane.waiting) for lane in self._lanes.values())
+
+    def uncommitted(self) -> int | None:
+        """Return the offset to commit; None when nothing moved."""
+        base = self._progress.base
+        return None if base == self.committed else base
+
+    def take(self, record: Record) -> None:
+        """Take a record that was read."""
+        if not self._progress.read(record.offset):
+            return
+        self.records += 1
+        self.bytes += len(record.value or b"")
+        key = record.key or b""
+        lane = self._lanes.setdefault(key, _Lane())
+        lane.queue.append(record)
+        self._start(key, lane)
+
+    def tell_overdue(self) -> None:
+        """Tell the worker of what waited too long: it decides."""
+        now = self._door.listener.clock.now()
+        for key, lane in list(self._lanes.items()):
+            overdue = lane.hold.overdue(self._door.bounds, now)
+            lane.hold = lane.hold.without(*overdue)
+            for sequence in overdue:
+                self._spawn(self._give_up(lane.waiting.pop(sequence)))
+            self._leave(key, lane)
+
+    async def finish(self, budget_s: float) -> None:
+        """Begin nothing more, wait for what is under way, and leave the rest to whoever reads on from `base`."""
+        self._is_closing = True
+        if self._tasks and budget_s:
+            await asyncio.wait(self._tasks, timeout=budget_s)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, key: bytes, lane: _Lane) -> None:
+        if lane.queue and not lane.is_busy and not self._is_closing:
+            lane.is_busy = True
+            self._spawn(self._run(key, lane))
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            task.get_loop().call_exception_handler({"message": "a lane ended", "exception": error, "task": task})
+
+    async def _run(self, key: bytes, lane: _Lane) -> None:
+        try:
+            while lane.queue and not self._is_closing:
+                await self._one(lane, lane.queue.popleft())
+        finally:
+            lane.is_busy = False
+            self._leave(key, lane)
+
+    def _leave(self, key: bytes, lane: _Lane) -> None:
+        if not (lane.queue or lane.waiting or lane.is_busy):
+            self._lanes.pop(key, None)
+
+    async def _one(self, lane: _Lane, record: Record) -> None:
+        heard = await self._door.hear(record)
+        message, outcome = heard.message, heard.outcome
+        if isinstance(message, Envelope | GapResolution):
+            if isinstance(outcome, Executed):
+                await self._door.tell(record, message, parse_receipt(outcome.receipt))
+                self._released(lane, message)
+            elif isinstance(outcome, Refused):
+                if outcome.problem.reason == "gap" and isinstance(message, Envelope):
+                    self._hold(lane, _Waiting(record, message, outcome.problem))
+                    return
+                await self._door.tell(record, message, outcome.problem)
+        else:
+            self._unbelieved(record, heard)
+        self._settle(record)
+
+    def _hold(self, lane: _Lane, waiting: _Waiting) -> None:
+        sequence = waiting.message.sequence
+        held = hold(lane.hold, sequence, self._door.bounds, self._door.listener.clock.now())
+        if held is None:
+            self._spawn(self._give_up(waiting))
+        elif sequence in lane.waiting:  # a copy: the first is answered for both
+            self._settle(waiting.record)
+        else:
+            lane.hold = held
+            lane.waiting[sequence] = waiting
+
+    def _released(self, lane: _Lane, message: Envelope | GapResolution) -> None:
+        """Let the store judge again what waited for this one."""
+        last = message.entries[-1].sequence if isinstance(message, GapResolution) else message.sequence
+        freed = release(lane.hold, last)
+        lane.hold = lane.hold.without(*freed)
+        lane.queue.extendleft(lane.waiting.pop(sequence).record for sequence in reversed(freed))
+
+    async def _give_up(self, waiting: _Waiting) -> None:
+        await self._door.tell(waiting.record, waiting.message, waiting.problem)
+        self._settle(waiting.record)
+
+    def _settle(self, record: Record) -> None:
+        self._progress.settle(record.offset)
+        self.records -= 1
+        self.bytes -= len(record.value or b"")
+
+    def _unbelieved(self, record: Record, heard: Heard) -> None:
+        """Say where it lies and no more: who signs for nobody may not end a delivery by naming it."""
+        check = heard.outcome.check if isinstance(heard.outcome, Refused) else None
+        reason = heard.outcome.problem.reason if isinstance(heard.outcome, Refused) else "status_query"
+        _log.warning(
+            "record.refused",
+            extra={"partition": record.partition, "offset": record.offset, "check": check, "reason": reason},
+        )
