@@ -17,17 +17,19 @@ from typing import Any, Final
 from confluent_kafka.admin import AdminClient
 
 from waybill import devstack
-from waybill.catalog import apply_schemas, apply_topics, load_schemas
+from waybill.catalog import apply_schemas, apply_topics, load_schemas, load_topics, topics_of
 from waybill.contracts.fabric import (
     DestinationConfig,
     FabricConfig,
     OutboxConfig,
     Profile,
     Proof,
+    ResultSource,
     RouteConfig,
     SecretRef,
     TenantConfig,
     Timeouts,
+    Transport,
 )
 from waybill.contracts.names import commands_topic, delivery_group, intake_group, topic_prefix
 from waybill.crypto.keys import Algorithm, new_key, signing_path, write_keys
@@ -63,6 +65,8 @@ class Shape:
     concurrency: int = 128
     #: Seconds of one attempt.
     timeout_s: float = 20.0
+    #: Over Kafka nobody ever says what became of a delivery.
+    transport: Transport = Transport.HTTP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +112,9 @@ class World:
             DestinationConfig(
                 tenant=tenant,
                 name=name,
-                url=f"{url}{name}",
+                transport=shape.transport,
+                url=f"{url}{name}" if shape.transport is Transport.HTTP else None,
+                results=ResultSource(keys=()) if shape.transport is Transport.KAFKA else None,
                 owner="bench",
                 tradeoff="answers at once and remembers nothing",
                 proof=Proof.RECEIPT,
@@ -182,7 +188,8 @@ def _make_database(world: World, undo: ExitStack) -> None:
 
 
 def _make_tenant(world: World, tenant: Tenant, admin: KafkaAdmin, undo: ExitStack) -> None:
-    apply_topics(admin, tenant, PARTITIONS)
+    handed_to = world.shape.destinations if world.shape.transport is Transport.KAFKA else ()
+    apply_topics(admin, tenant, PARTITIONS, declared=topics_of(load_topics(), handed_to, handed_to))
     undo.callback(_drop_topics, world.stack.kafka, tenant, admin)
     topic = commands_topic(tenant)
     starts = {(topic, number): offset for number, offset in enumerate(admin.end_offsets(topic, PARTITIONS))}

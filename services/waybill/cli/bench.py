@@ -7,6 +7,7 @@ import typer
 from waybill.bench.deliver import DeliverOptions, bench_deliver
 from waybill.bench.emit import EmitOptions, bench_emit
 from waybill.bench.fanout import FanoutOptions, bench_fanout
+from waybill.bench.handover import HandoverOptions, bench_handover
 from waybill.bench.isolation import IsolationOptions, bench_isolation
 from waybill.bench.latency import LatencyOptions, bench_latency
 from waybill.bench.listener import ListenerOptions, bench_listener
@@ -23,13 +24,13 @@ __all__ = ["app"]
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify, listener and submit.",
+    help="Measure relay, emit, deliver, handover, latency, isolation, scale, fan-out, peers, verify, listener and submit.",
 )
 
 
 @app.callback()
 def _group() -> None:
-    """Measure relay, emit, deliver, latency, isolation, scale, fan-out, peers, verify, listener and submit."""
+    """Measure relay, emit, deliver, handover, latency, isolation, scale, fan-out, peers, verify, listener and submit."""
     log.configure(level="warning")  # the worker under test would otherwise write into the report
 
 
@@ -69,6 +70,20 @@ def deliver(  # noqa: PLR0913, PLR0917 - one parameter per option
         profile=profile,
     )
     _show(bench_deliver(options, _say), as_json=as_json)
+
+
+@app.command()
+def handover(
+    commands: Annotated[
+        int, typer.Option(min=100, help="Commands in each backlog, each of an aggregate of its own.")
+    ] = 20_000,
+    pairs: Pairs = 5,
+    profile: Annotated[Profile, typer.Option(help="The destination's profile.")] = Profile.DURABLE_IDEMPOTENT,
+    as_json: JsonFlag = False,
+) -> None:
+    """In Kafka → handed over in Kafka, row first: one worker process against a bare transactional producer."""
+    options = HandoverOptions(commands=commands, pairs=pairs, profile=profile)
+    _show(bench_handover(options, _say), as_json=as_json)
 
 
 @app.command()

@@ -54,6 +54,7 @@ class Target:
     __slots__ = (
         "_clock",
         "_failpoints",
+        "_rendered",
         "client",
         "config",
         "halting_on_expiry",
@@ -79,6 +80,8 @@ class Target:
         #: nothing did.
         self.is_told_by_rows = self.config.is_handed_over or self.rule.needs_intent
         self._clock, self._failpoints = clock, failpoints
+        #: What was just to be handed over, and its body: the row is written next, and rendering takes its time.
+        self._rendered: tuple[Item, bytes] | None = None
 
     def body_of(self, item: Item) -> bytes:
         """Return the body under which a delivery is offered, the same at every attempt.
@@ -109,6 +112,7 @@ class Target:
         started = int(instant.timestamp() * 1000)
         if self.config.is_handed_over:
             await asyncio.sleep(0)  # no request is waited for: others get their turn here
+            self._rendered = (item, body)
             verdict = handed_over(item, instant)
             return verdict, Try(item.attempts + 1, started, started, sha256(body).hexdigest())
         headers = self._headers(item, started // 1000, body)
@@ -141,7 +145,9 @@ class Target:
         """
         if not self.config.is_handed_over or attempt.number == 0 or verdict is None or verdict.code is not None:
             return None
-        body = self.body_of(item)
+        known, body = self._rendered or (None, b"")
+        if known is not item:  # its attempt was another owner's
+            body = self.body_of(item)
         headers = self._headers(item, attempt.started_ms // 1000, body)
         return pack_record(item.aggregate.encode(), [(name, value.encode()) for name, value in headers], body)
 

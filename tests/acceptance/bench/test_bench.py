@@ -19,6 +19,7 @@ WAYBILL = [sys.executable, "-c", "from waybill.cli import main; main()"]
     [
         ("deliver --commands 200 --pairs 1 --listener-ms 5 --aggregates 50", {"deliveries_per_s", "ratio_to_raw_loop"}),
         ("deliver --commands 100 --pairs 1 --profile non_idempotent", {"deliveries_per_s", "cpu_us_per_delivery"}),
+        ("handover --commands 200 --pairs 1", {"hand_overs_per_s", "bare_per_s", "ratio_to_bare"}),
         ("emit --commands 20 --pairs 1 --writers 2", {"wal_bytes_per_command"}),
         ("verify --requests 20 --pairs 1", {"verified_per_s", "openssl_per_s", "ratio_to_openssl"}),
         ("listener --commands 40 --rounds 2", {"applied_per_s", "rows"}),
