@@ -17,7 +17,14 @@ from typer.testing import CliRunner
 
 from waybill.cli import fabric as cli
 from waybill.cli.migrate import migrate_all
-from waybill.contracts.names import commands_topic, config_topic, delivery_group, intake_group
+from waybill.contracts.names import (
+    commands_topic,
+    config_topic,
+    delivery_group,
+    ingress_group,
+    ingress_topic,
+    intake_group,
+)
 from waybill.devstack import Stack
 from waybill.infra.clock import SystemClock
 from waybill.infra.connect_api import ConnectApi
@@ -227,6 +234,18 @@ def test_the_same_file_again_makes_no_new_version_and_nothing_differs(applied: F
     code, document = applied.run("apply")
 
     assert (code, document["version"], document["previous"], document["changes"]) == (0, version, version, [])
+    assert applied.drift() == []
+
+
+def test_a_tenant_that_asks_for_an_ingress_gets_its_topic_and_the_group_its_start(applied: Fabric) -> None:
+    topic, group = ingress_topic(applied.tenant), ingress_group(applied.tenant)
+    before = topic in applied.admin.topic_names()
+    applied.wanted["ingress"] = {"commandTypes": ["subject.erase"]}
+
+    applied.apply()
+
+    assert (before, topic in applied.admin.topic_names()) == (False, True)
+    assert applied.groups.committed(group) == {(topic, 0): 0, (topic, 1): 0}
     assert applied.drift() == []
 
 

@@ -125,6 +125,14 @@ def test_a_topic_of_destinations_is_one_for_each_that_needs_it() -> None:
     assert [topic.name for topic in topics_of(load_topics())] == ["commands", "config", "dead-letters", "decisions", "outcomes", "state"]  # fmt: skip
 
 
+def test_an_optional_topic_is_there_for_tenants_that_ask() -> None:
+    asked, others = (
+        [topic.topic("acme") for topic in topics_of(load_topics(), asked_for=names)] for names in ({"ingress"}, set())
+    )
+
+    assert [name for name in asked if name not in others] == ["waybill.acme.ingress"]
+
+
 def test_deliveries_are_topics_of_those_who_take_them_from_kafka() -> None:
     names = [topic.topic("acme") for topic in topics_of(load_topics(), ["crm", "cad"], ["cad"])]
 
