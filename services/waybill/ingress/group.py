@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, repeat
 from typing import Final
 
 import psycopg
@@ -23,6 +22,7 @@ from waybill.delivery.ordered import CarriedPartition, Letter, OrderedGroup, Rec
 from waybill.delivery.ports import Clients
 from waybill.infra.kafka import Outgoing, Record
 from waybill.infra.log import get_logger
+from waybill.infra.patience import Patience
 from waybill.ingress.core.judging import Wanted, judge, letter_for
 from waybill.ingress.taking import Taking
 from waybill.kernel.clock import Clock
@@ -169,15 +169,14 @@ class IngressGroup(OrderedGroup):
         self, owner: CarriedPartition, tenant: TenantConfig, wanted: Sequence[Wanted]
     ) -> dict[str, str] | None:
         """Ask until the outbox answers; None when the partition is gone meanwhile."""
-        for wait_s in chain(_WAITS, repeat(_WAITS[-1])):
-            if owner.gone:
-                break
+        patience = Patience(_WAITS)
+        while not owner.gone:
             try:
                 async with asyncio.timeout(_ANSWER_S):
                     found = await self._taking.take(tenant, wanted, self._clock.now())
             except (psycopg.Error, ConfigError, TransientError, UnavailableError, TimeoutError) as error:
                 self._blocked_by(owner, error)
-                await asyncio.sleep(wait_s)
+                await patience.wait()
             else:
                 if self.blocked.pop(owner.partition, None) is not None:
                     self._log.info("ingress.goes_on", partition=owner.partition)

@@ -29,7 +29,7 @@ __all__ = ["Ingress", "ServiceSettings"]
 
 _TICK_S: Final = 0.05
 _LOOK_S: Final = 0.5
-_RESTART_S: Final = 5.0
+_RESTART_S: Final = 2.0
 _TELL_S: Final = 10.0
 _FORGET_S: Final = 3600.0
 
@@ -60,7 +60,7 @@ class Ingress:
         self._committer: Committer | None = None
         self._restart_at: dict[str, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_configured = False
+        self._is_configured, self._wanted = False, 0
         self._broken: BaseException | None = None
         self._log = get_logger("ingress").bind(slot=settings.slot)
 
@@ -74,7 +74,8 @@ class Ingress:
         return {
             "configured": self._is_configured,
             "kafka": self._committer is not None and self._committer.is_connected,
-            "groups": all(group.problem is None for group in groups),
+            # One that ended and waits to be started again is missing.
+            "groups": len(groups) == self._wanted and all(group.problem is None for group in groups),
             "outboxes": not any(group.blocked for group in groups),
         }
 
@@ -125,6 +126,7 @@ class Ingress:
             for tenant in config.tenants
             if tenant.ingress is not None and self._settings.tenant in {None, tenant.name}
         }
+        self._wanted = len(wanted)
         for name, group in list(self.groups.items()):
             if group.has_ended.is_set() or name not in wanted:
                 self._restart_at[name] = now + _RESTART_S

@@ -10,6 +10,7 @@ from fixtures.worker_world import Switch
 from typer.testing import CliRunner
 
 from waybill.cli.ingress import app
+from waybill.kernel.errors import UnavailableError
 from waybill.testing import eventually
 
 pytestmark = pytest.mark.stack
@@ -100,6 +101,28 @@ def test_events_of_a_key_become_commands_in_their_order(ingress: IngressWorld):
 
     for subject in {subject for subject, _ in wanted}:
         assert ingress.issued(subject) == [text.encode() for each, text in wanted if each == subject]
+
+
+def _is_given(ingress: IngressWorld) -> bool:
+    try:
+        ingress.give_start()
+    except UnavailableError:  # Kafka takes a start only while the group has no members
+        return False
+    return True
+
+
+def test_a_group_without_its_start_is_not_ready_until_it_has_one(ingress_without_start: IngressWorld):
+    ingress = ingress_without_start
+    ingress.send(ingress.event("e-1", "7", b"1"))
+    with ingress.running() as process:
+        eventually(lambda: process.ready()["configured"], within_s=30)
+
+        eventually(lambda: not process.ready()["groups"], within_s=30)
+        eventually(lambda: _is_given(ingress), within_s=30)
+
+        eventually(lambda: all(process.ready().values()), within_s=30)
+        ingress.settle()
+    assert ingress.issued("7") == [b"1"]
 
 
 def test_an_outbox_that_is_away_holds_its_partition_and_loses_nothing(ingress: IngressWorld):
