@@ -10,10 +10,12 @@ Invariants:
   hash is needed; it is compared in constant time, also where no such key exists.
 - **A key belongs to one tenant**, and a tenant is only ever known from a key: no request names one.
 - **Keys end by themselves** and are rotated with overlap: the new one is in force before the old one ends.
+- **Of a token only what the configuration names counts**: an issuer outside decides neither tenant, principal nor scope.
 - **Who made, rotated or revoked what, and when, is history**: events are only added.
 
 When they do not hold, a copy of the control database is a set of working credentials, or nobody can say who gave one
-out. The reasons are in docs/adr/0059-api-keys-are-known-by-their-digest.md.
+out. The reasons are in docs/adr/0059-api-keys-are-known-by-their-digest.md
+and docs/adr/0079-of-a-token-only-what-we-named-counts.md.
 """
 
 from waybill.access.authenticator import Authenticator, KeyAuthenticator

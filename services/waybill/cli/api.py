@@ -3,10 +3,12 @@
 import json
 import sys
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from waybill.access.issuers_file import read_issuers
 from waybill.cli.output import JsonFlag, console, print_json, print_table
 from waybill.fabric.store import load_applied
 from waybill.infra import log
@@ -37,6 +39,9 @@ def run_command(
             min=0, max=65_535, help="Serve /metrics, /healthz, /readyz on this port of 127.0.0.1; 0: a free one."
         ),
     ] = None,
+    issuers: Annotated[
+        Path | None, typer.Option("--issuers", help="A file that names whose OpenID Connect tokens are taken, too.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve the submission API until SIGTERM or Ctrl-C; requests under way are finished first.
@@ -57,7 +62,13 @@ def run_command(
                 console.print(f"metrics on {metrics}", markup=False, highlight=False)
 
     addresses = Addresses.load()
-    options = ApiOptions(host=host, port=port, metrics_port=metrics_port, kafka=addresses.kafka)
+    options = ApiOptions(
+        host=host,
+        port=port,
+        metrics_port=metrics_port,
+        kafka=addresses.kafka,
+        issuers=read_issuers(issuers) if issuers is not None else (),
+    )
     run(addresses.need("control_dsn"), options, told)
 
 

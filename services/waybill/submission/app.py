@@ -259,7 +259,7 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, openapi_version="3.1.0", routes=app.routes)
-        scheme = {"type": "http", "scheme": "bearer", "description": "An API key: waybill access keys create."}
+        scheme = {"type": "http", "scheme": "bearer", "description": "An API key, or a token of a named issuer."}
         document["components"] = {"schemas": dict(SCHEMAS), "securitySchemes": {"apiKey": scheme}}
         app.openapi_schema = document
     return app.openapi_schema

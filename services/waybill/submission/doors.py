@@ -13,6 +13,7 @@ from waybill.access import Authenticator, Principal, Refusal, Scope
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
 from waybill.infra.log import get_logger
+from waybill.kernel.errors import UnavailableError
 from waybill.listener.asgi import BodyTooLarge, Headers, read_body
 from waybill.submission.answering import malformed, problem_answer, refused_answer
 from waybill.submission.core.refusals import UNAVAILABLE, Refused
@@ -47,11 +48,13 @@ class Doors:
             came = request.headers.getlist("authorization")
             try:
                 who = await self._authenticator.authenticate(came[0] if len(came) == 1 else None)
-            except (psycopg.Error, PoolTimeout) as error:
+            except (psycopg.Error, PoolTimeout, UnavailableError) as error:
                 get_logger("submission").warning("submission.access_unavailable", reason=type(error).__name__)
                 return refused_answer(Refused(problem=UNAVAILABLE))
             if isinstance(who, Refusal):
-                refused = Problem(code=ErrorCode.AUTH, reason="credentials_refused", detail="show an API key as Bearer")
+                refused = Problem(
+                    code=ErrorCode.AUTH, reason="credentials_refused", detail="show an API key or a token as Bearer"
+                )
                 return problem_answer(refused, headers={"WWW-Authenticate": "Bearer"})
             if scope not in who.scopes:
                 return problem_answer(

@@ -16,6 +16,8 @@ from psycopg_pool import PoolTimeout
 
 from waybill.access import KeyAuthenticator
 from waybill.access.authenticator import find_key
+from waybill.access.core.tokens import Issuer
+from waybill.access.tokens import TokenAuthenticator
 from waybill.fabric import ConfigFollower
 from waybill.infra.clock import SystemClock
 from waybill.infra.metrics import MetricsServer
@@ -48,6 +50,8 @@ class ApiOptions:
     metrics_port: int | None = None
     #: Bootstrap servers that results are published to; None takes no results.
     kafka: str | None = None
+    #: Whose tokens are taken beside API keys.
+    issuers: tuple[Issuer, ...] = ()
 
 
 def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | None], None]) -> None:
@@ -89,8 +93,9 @@ def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | No
         if publisher is not None:
             undo.callback(publisher.close)
         deliveries = Deliveries(control)
+        keys = KeyAuthenticator(find_key(control), clock)
         parts = Parts(
-            authenticator=KeyAuthenticator(find_key(control), clock),
+            authenticator=TokenAuthenticator(options.issuers, clock, keys) if options.issuers else keys,
             submitter=submitter,
             deliveries=deliveries,
             stating=Stating(follower.current, deliveries, RefusedResults(control, clock), publisher, clock),

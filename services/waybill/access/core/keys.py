@@ -67,6 +67,12 @@ class Refusal(StrEnum):
     EXPIRED = "expired"
     #: It was taken back.
     REVOKED = "revoked"
+    #: A token that is not in force yet, by our clock.
+    NOT_YET = "not_yet"
+    #: A token for somebody else than us.
+    AUDIENCE = "audience"
+    #: A token of somebody whom the configuration does not name.
+    NOBODY = "nobody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
