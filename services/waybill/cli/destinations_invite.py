@@ -13,7 +13,7 @@ from waybill.infra.clock import SystemClock
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import DestinationName, Tenant
 from waybill.onboarding import Invitation, make_kit, write_kit
-from waybill.onboarding.core.invitation import catalogued, invited_by
+from waybill.onboarding.core.invitation import catalogued, invited_by, rendered
 
 __all__ = ["invite_command"]
 
@@ -56,6 +56,7 @@ def invite_command(  # noqa: PLR0913, PLR0917 - one parameter per flag is how a 
         destination=DestinationName(destination),
         command_types=command_types,
         catalogue=catalogued(config, tenant, command_types),
+        as_json=rendered(config, tenant),
         level=level or declared or Level.L1,
         profile=profile,
         keys_url=keys_url,

@@ -21,7 +21,8 @@ from waybill.catalog import (
     plan_topics,
     topics_of,
 )
-from waybill.contracts.fabric import FabricConfig, OnUnsettled, OutboxConfig, RouteConfig, TenantConfig
+from waybill.commandtypes.core.versions import major_of
+from waybill.contracts.fabric import FabricConfig, OnUnsettled, OutboxConfig, RouteConfig, SchemaFormat, TenantConfig
 from waybill.contracts.names import (
     commands_topic,
     dead_letters_topic,
@@ -77,7 +78,10 @@ class TenantTopics:
         self._schemas_applied = self._schemas_told = False
 
     def ensure(self, tenant: TenantConfig) -> None:
-        """Register the schemas once, then make the tenant's topics."""
+        """Register the schemas once and those of the catalogue, then make the tenant's topics."""
+        for subject, schema in _catalogued(tenant):
+            self._registry.require_full_transitive(subject)
+            self._registry.register(subject, schema)
         if not self._schemas_applied:
             apply_schemas(self._registry, load_schemas())
             self._schemas_applied = True
@@ -96,10 +100,20 @@ class TenantTopics:
             for file in load_schemas():
                 if self._registry.find(file.subject, file.text) is None:
                     yield Drift(subject=f"schema {file.subject}", expected="registered", found="missing")
+        for subject, schema in _catalogued(tenant):
+            if self._registry.find(subject, schema) is None:
+                yield Drift(subject=f"schema {subject}", expected="registered", found="missing")
         for change in plan_topics(self._admin, tenant.name, tenant.partitions, declared=_topics(tenant)):
             setting = "" if change.setting == "topic" else f"{change.setting}="
             found = f"{setting}{change.actual}" if change.actual is not None else "missing"
             yield Drift(subject=f"topic {change.topic}", expected=f"{setting}{change.wanted}", found=found)
+
+
+def _catalogued(tenant: TenantConfig) -> Iterator[tuple[str, str]]:
+    """Yield subject and text of each Avro schema of the catalogue; one subject holds what may be read together."""
+    for declared in tenant.command_types:
+        for each in declared.versions if declared.format is SchemaFormat.AVRO else ():
+            yield f"waybill.{tenant.name}.{declared.name}.v{major_of(each.version)}", each.schema
 
 
 def _topics(tenant: TenantConfig) -> list[TopicDeclaration]:
@@ -302,11 +316,12 @@ def _settings(view: OutboxView) -> OutboxSettings:
 
 
 def _routes(settings: OutboxSettings) -> Mapping[str, RouteConfig]:
-    """Return routes as an outbox keeps them: without `on_expiry`, the capability filled in."""
+    """Return routes as an outbox keeps them: without `on_expiry` and `leastLevel`, the capability filled in."""
     return {
         route.command_type: replace(
             route,
             on_expiry=OnUnsettled.CONTINUE,
+            least_level=None,
             capability=route.capability or route.command_type,
             destinations=tuple(sorted(route.destinations)),
         )

@@ -10,13 +10,15 @@ whatever its producers send.
   and by keyword of the schema; never by the data, not even by a member's name that the schema does not know.
 - `core.narrowing`: whether a schema accepts all that another accepted, decided by rules that may refuse a harmless
   change and never accept a harmful one.
+- `core.avro`, `core.avro_resolution`: the same of Avro, where each version of a major reads each other, and the two forms of
+  Avro data.
 - `core.asyncapi`, `core.pages`: the catalogue for people and their tools.
 - `core.checking`: one command against the versions that are known of its type.
 
 Everything here is a pure function; who holds the versions (the control database, an outbox) hands them in.
 """
 
-from waybill.commandtypes.core.checking import KnownVersion, Objection, Refused, check_data
+from waybill.commandtypes.core.checking import Checked, Given, KnownType, Objection, Refused, check_data
 from waybill.commandtypes.core.versions import schema_uri
 
-__all__ = ["KnownVersion", "Objection", "Refused", "check_data", "schema_uri"]
+__all__ = ["Checked", "Given", "KnownType", "Objection", "Refused", "check_data", "schema_uri"]

@@ -26,6 +26,7 @@ __all__ = [
     "PiiClass",
     "Profile",
     "Proof",
+    "Rendering",
     "RepeatBound",
     "ResultSource",
     "RetryPolicy",
@@ -106,6 +107,17 @@ class SchemaFormat(StrEnum):
 
     #: JSON Schema 2020-12; the data are JSON.
     JSON_SCHEMA = "json-schema"
+    #: One Avro record; the data are plain Avro binary, or JSON where the route wants that.
+    AVRO = "avro"
+
+
+class Rendering(StrEnum):
+    """In which form Avro data are stored, signed and sent."""
+
+    #: Plain Avro binary.
+    AVRO = "avro"
+    #: JSON, rendered once before the command is stored.
+    JSON = "json"
 
 
 class OnUnsettled(StrEnum):
@@ -276,6 +288,8 @@ class RouteConfig:
     on_expiry: OnUnsettled = OnUnsettled.CONTINUE
     #: Its destinations declare this level or a higher one; None asks for nothing.
     least_level: Level | None = None
+    #: In which form data of an Avro type travel; means nothing to others.
+    rendering: Rendering = Rendering.AVRO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,13 +15,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from waybill.commandtypes import schema_uri
+from waybill.commandtypes import Checked, Given, KnownType, check_data
 from waybill.commandtypes.core.pages import type_page
 from waybill.commandtypes.core.versions import default_of
 from waybill.conformance.core.commands import Cast, make_command
 from waybill.conformance.keys import ensure_keys, shared_secret
 from waybill.conformance.sender import Letter, signed_headers
 from waybill.contracts.envelope import delivery_id_text, render
+from waybill.contracts.fabric import Rendering
 from waybill.crypto.keys import jwks_path
 from waybill.crypto.signing import Signer, load_signer
 from waybill.infra.resources import resource_dir
@@ -112,7 +113,16 @@ def _example(invited: Invitation, kind: str) -> dict[str, Any]:
         if declared.name == kind:
             version = default_of([each.version for each in declared.versions])
             example = next(each.example for each in declared.versions if each.version == version)
-            return {"data": example.encode(), "data_schema": schema_uri(invited.tenant, kind, version)}
+            schemas = {each.version: each.schema for each in declared.versions}
+            known = KnownType(
+                format=declared.format,
+                versions=schemas,
+                rendering=Rendering.JSON if kind in invited.as_json else Rendering.AVRO,
+            )
+            given = Given(named=None, content_type="application/json", data=example.encode())
+            found = check_data(invited.tenant, kind, known, given)
+            assert isinstance(found, Checked)  # the catalogue has no example that does not keep its schema
+            return {"data": found.data, "data_schema": found.data_schema, "content_type": found.content_type}
     return {}
 
 

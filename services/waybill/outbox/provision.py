@@ -14,7 +14,7 @@ from psycopg.rows import tuple_row
 
 from waybill.commandtypes.core.versions import version_key
 from waybill.contracts.command import DataForm
-from waybill.contracts.fabric import RouteConfig, SchemaFormat
+from waybill.contracts.fabric import Rendering, RouteConfig, SchemaFormat
 from waybill.infra.postgres import identifier
 from waybill.kernel.errors import RefusedError
 from waybill.kernel.ids import DestinationName, Tenant
@@ -89,8 +89,9 @@ def read(connection: psycopg.Connection[Any], schema: str, tenant: str) -> Outbo
                 capability=capability,
                 capability_version=capability_version,
                 forms=frozenset(DataForm(form) for form in forms),
+                rendering=Rendering(rendering),
             )
-            for command_type, destinations, ttl_s, capability, capability_version, forms in _rows(
+            for command_type, destinations, ttl_s, capability, capability_version, forms, rendering in _rows(
                 connection, schema, _SELECT_ROUTES, tenant
             )
         ),
@@ -117,16 +118,16 @@ UPDATE {schema}.destination SET max_ttl_s = %s WHERE tenant = %s AND name = %s A
 """
 
 _UPSERT_ROUTE = """
-INSERT INTO {schema}.route (tenant, command_type, destinations, ttl_s, capability, capability_version, forms)
-VALUES (%s, %s, %s, %s, %s, %s, %s)
+INSERT INTO {schema}.route (tenant, command_type, destinations, ttl_s, capability, capability_version, forms, rendering)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT (tenant, command_type) DO UPDATE
 SET destinations = excluded.destinations, ttl_s = excluded.ttl_s, capability = excluded.capability,
-    capability_version = excluded.capability_version, forms = excluded.forms
+    capability_version = excluded.capability_version, forms = excluded.forms, rendering = excluded.rendering
 WHERE route IS DISTINCT FROM excluded
 """
 
 _SELECT_ROUTES = """
-SELECT command_type, destinations, ttl_s, capability, capability_version, forms
+SELECT command_type, destinations, ttl_s, capability, capability_version, forms, rendering
 FROM {schema}.route WHERE tenant = %s ORDER BY command_type COLLATE "C"
 """
 
@@ -173,6 +174,7 @@ def _route_row(tenant: str, route: RouteConfig) -> tuple[object, ...]:
         route.capability or route.command_type,
         route.capability_version,
         sorted(form.value for form in route.forms),
+        route.rendering,
     )
 
 
@@ -188,7 +190,8 @@ def _names(connection: psycopg.Connection[Any], schema: str, table: str, tenant:
 
 def _check_installed(connection: psycopg.Connection[Any], schema: str) -> None:
     query = """
-        SELECT to_regclass(%(schema)s || '.outbox') IS NOT NULL, to_regclass(%(schema)s || '.type_version') IS NOT NULL
+        SELECT to_regclass(%(schema)s || '.outbox') IS NOT NULL, EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid = to_regclass(%(schema)s || '.route') AND attname = 'rendering')
     """
     with connection.cursor(row_factory=tuple_row) as cursor:
         found = cursor.execute(query, {"schema": identifier(schema)}).fetchone()

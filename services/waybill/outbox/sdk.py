@@ -66,7 +66,7 @@ class _Emission:
             f"FROM {identifier(schema)}.emit_many({first}, CAST({second} AS jsonb)) ORDER BY place"
         )
         self.ask_types = (
-            "SELECT command_type, version, format, definition "  # noqa: S608 - a checked identifier
+            "SELECT command_type, version, format, definition, rendering "  # noqa: S608 - a checked identifier
             f"FROM {identifier(schema)}.type_versions({first}, CAST({second} AS jsonb))"
         )
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from fixtures.fix_outbox import OutboxDatabase, outbox_settings
 
-from waybill.contracts.fabric import SchemaFormat
+from waybill.contracts.fabric import Rendering, SchemaFormat
 from waybill.crypto.keys import Algorithm, new_key
 from waybill.kernel.errors import RefusedError
 from waybill.kernel.ids import Tenant
@@ -166,6 +166,65 @@ def test_what_is_applied_is_what_an_outbox_knows(outbox: OutboxDatabase, owner: 
     assert (known.types, less.types) == (TYPES, TYPES[:1])
     assert len(before) == len(TYPES)
     assert outbox.rows(rows, outbox.tenant) == [row for row in before if row == before[0]]
+
+
+SHIP = (
+    '{"type": "record", "name": "Ship", "fields": [{"name": "id", "type": "long"}, '
+    '{"name": "note", "type": ["null", "string"], "default": null}]}'
+)
+AVRO = (TypeSchema(command_type="order.dispatch", version="v1.0", format=SchemaFormat.AVRO, schema=SHIP),)
+DISPATCH = CommandDraft(aggregate_type="order", aggregate_id="7", command_type="order.dispatch", data={"id": 7})
+
+
+@pytest.mark.parametrize(
+    ("rendering", "stored"),
+    [
+        (Rendering.AVRO, ("application/avro", b"\x0e\x00")),
+        (Rendering.JSON, ("application/json", b'{"id":7,"note":null}')),
+    ],
+)
+def test_avro_data_are_stored_in_the_form_their_route_wants(
+    any_outbox: OutboxDatabase, rendering: Rendering, stored: tuple[str, bytes]
+):
+    routes = tuple(replace(each, rendering=rendering) for each in outbox_settings(any_outbox.tenant).routes)
+    any_outbox.serve(any_outbox.tenant, types=AVRO, routes=routes)
+
+    with any_outbox.connect() as connection:
+        Outbox(connection, tenant=any_outbox.tenant).emit(DISPATCH)
+    refusal = refused(any_outbox, replace(DISPATCH, data={"id": "hunter2"}))
+
+    rows = any_outbox.rows(
+        "SELECT content_type, payload, data_schema FROM waybill.outbox WHERE tenant = %s", any_outbox.tenant
+    )
+    assert rows == [(*stored, f"waybill://{any_outbox.tenant}/types/order.dispatch/v1.0")]
+    assert str(refusal) == "the data break the schema of order.dispatch v1.0 at /id (long)"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"content_type": "application/avro"}, Rule.UNKNOWN_TYPE_VERSION),
+        ({"content_type": "application/avro", "data_schema": "v9.0"}, Rule.UNKNOWN_TYPE_VERSION),
+        ({"content_type": "application/avro", "data_schema": "v1.0"}, None),
+        ({"content_type": "text/plain"}, Rule.PAYLOAD_INVALID),
+    ],
+)
+def test_the_database_takes_avro_data_that_name_their_version(
+    any_outbox: OutboxDatabase, options: dict[str, str], rule: Rule | None
+):
+    any_outbox.serve(any_outbox.tenant, types=AVRO)
+    base = f"waybill://{any_outbox.tenant}/types/order.dispatch/"
+    if "data_schema" in options:
+        options = {**options, "data_schema": base + options["data_schema"]}
+    query = "SELECT command_id FROM waybill.emit(%s, 'order', '7', 'order.dispatch', %s::bytea, %s::jsonb)"
+    with any_outbox.connect() as connection:
+        try:
+            connection.execute(query, (any_outbox.tenant, b"\x0e\x00", psycopg.types.json.Json(options)))
+            found = None
+        except psycopg.DatabaseError as error:
+            found = SQLSTATES.get(error.sqlstate or "")
+
+    assert found == rule
 
 
 def test_the_application_asks_for_schemas_and_reads_no_table(outbox: OutboxDatabase):

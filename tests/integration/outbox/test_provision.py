@@ -113,7 +113,7 @@ def test_a_database_without_an_outbox_is_named(owner: psycopg.Connection[Any]):
 
 def test_an_outbox_of_an_older_version_is_named(outbox: OutboxDatabase, owner: psycopg.Connection[Any]):
     with owner.transaction(force_rollback=True):
-        owner.execute("DROP TABLE waybill.type_version")
+        owner.execute("ALTER TABLE waybill.route DROP COLUMN rendering")
         with pytest.raises(RefusedError) as caught:
             sync(owner, "waybill", outbox_settings(outbox.tenant))
 

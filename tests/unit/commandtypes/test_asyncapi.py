@@ -17,6 +17,7 @@ tenants:
   - name: acme
     destinations:
       - {name: crm, url: 'https://internal.crm.example/x', owner: team-crm, profile: durable_idempotent, tradeoff: t}
+      - {name: erp, url: 'https://erp.example/x', owner: team-erp, profile: durable_idempotent, tradeoff: t}
     commandTypes:
       - name: order.ship
         owner: team|orders
@@ -32,7 +33,14 @@ tenants:
             schema: {}
             example: 1
       - {name: order.hold, owner: o, pii: special, description: d, versions: [{version: v2.0, schema: {}, example: 1}]}
+      - name: order.pack
+        owner: o
+        pii: none
+        description: d
+        format: avro
+        versions: [{version: v1.0, schema: {type: record, name: Pack, fields: [{name: id, type: long}]}, example: {id: 1}}]
     routes:
+      - {type: order.pack, destinations: [erp], ttl: 1h}
       - {type: order.ship, destinations: [crm], ttl: 1h}
       - {type: order.other, destinations: [crm], ttl: 1h}
 """
@@ -102,9 +110,10 @@ def test_data_in_the_envelope_are_held_against_the_schema_of_the_type(file: Path
 def test_what_goes_where_is_told_and_where_that_lies_is_not(file: Path):
     document = run("asyncapi", "acme", "-f", str(file))
 
-    assert sorted(document["channels"]) == ["commands", "destination-crm"]
+    assert sorted(document["channels"]) == ["commands", "destination-crm", "destination-erp"]
     assert sorted(document["channels"]["commands"]["messages"]) == [
         "order.hold.v2.0",
+        "order.pack.v1.0",
         "order.ship.v1.0",
         "order.ship.v1.1",
     ]
@@ -120,12 +129,13 @@ def test_each_type_has_a_page_and_a_line_in_the_list(tmp_path: Path, file: Path)
 
     done = run("docs", "acme", "--out", str(out), "-f", str(file), "--json")
 
-    assert done["files"] == ["README.md", "asyncapi.json", "order.hold.md", "order.ship.md"]
+    assert done["files"] == ["README.md", "asyncapi.json", "order.hold.md", "order.pack.md", "order.ship.md"]
     page = (out / "order.ship.md").read_text()
     assert "| goes to | crm |" in page
     assert "| held against, when a command names no version | v1.1 |" in page
     assert page.index("## v1.1") < page.index("## v1.0")
     assert "waybill://acme/types/order.ship/v1.0" in page
+    assert "| stored, signed and sent as | avro |" in (out / "order.pack.md").read_text()
     assert '````json\n{"lines": [{"sku": "a"}], "note": "```"}\n````' in page
     assert (
         "| [order.ship](order.ship.md) | team\\|orders | none | v1.0, v1.1 | Ship it. |"
@@ -142,6 +152,7 @@ def test_a_type_is_shown_with_its_versions(file: Path):
     assert [each["name"] for each in run("list", "acme", "-f", str(file), "--json")["command_types"]] == [
         "order.ship",
         "order.hold",
+        "order.pack",
     ]
 
 
@@ -151,3 +162,25 @@ def test_a_type_is_shown_with_its_versions(file: Path):
 def test_what_is_not_there_is_told_with_what_is(file: Path, words: list[str], expected: str):
     with pytest.raises(ConfigError, match=expected):
         run(*words, "-f", str(file))
+
+
+@pytest.mark.parametrize(
+    ("rendering", "content_type", "member"),
+    [("avro", "application/avro", "data_base64"), ("json", "application/json", "data")],
+)
+def test_avro_data_are_described_in_the_form_they_go_in(
+    checkout: Path, tmp_path: Path, rendering: str, content_type: str, member: str
+):
+    file = tmp_path / "fabric.yaml"
+    file.write_text(FABRIC.replace("[erp], ttl: 1h", f"[erp], ttl: 1h, rendering: {rendering}"))
+    official = json.loads((checkout / "tests" / "vendor" / "asyncapi" / "3.0.0.json").read_text())
+
+    document = run("asyncapi", "acme", "-f", str(file))
+
+    schema = document["components"]["schemas"]["order.pack.v1.0"]
+    message = document["components"]["messages"]["order.pack.v1.0.delivery"]
+    members = message["payload"]["schema"]["properties"]
+    assert Draft7Validator(official).is_valid(document)
+    assert schema["schemaFormat"].startswith("application/vnd.apache.avro+json")
+    assert members["datacontenttype"] == {"const": content_type}
+    assert member in members

@@ -174,3 +174,67 @@ def test_a_constant_truth_does_not_become_a_number():
     truth, number = (with_versions(FIRST, replace(SECOND, schema=f'{{"const": {text}}}')) for text in ("true", "1"))
 
     assert [each.rule for each in plan(truth, number).refusals] == ["version-stays"]
+
+
+AVRO = """\
+apiVersion: waybill/v1
+tenants:
+  - name: acme
+    commandTypes:
+      - name: order.ship
+        owner: team-orders
+        pii: none
+        description: Ship it.
+        format: avro
+        versions:
+          - version: v1.0
+            schema: {type: record, name: Ship, fields: [{name: id, type: long}]}
+            example: {id: 7}
+          - version: v1.1
+            schema:
+              type: record
+              name: Ship
+              fields: [{name: id, type: long}, {name: note, type: ['null', string], default: null}]
+            example: {id: 7, note: soon}
+"""
+
+
+def test_an_avro_type_is_read_with_its_defaults_as_they_are_written():
+    assert json.loads(declared(AVRO).versions[1].schema)["fields"][1]["default"] is None
+    assert declared(AVRO).format == "avro"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "path", "rule", "expected"),
+    [
+        (", default: null", "", 15, ".versions[1].schema", "schema-unreadable", "/note: it may be missing"),
+        (
+            "type: long}]}",
+            "type: int}]}",
+            15,
+            ".versions[1].schema",
+            "schema-unreadable",
+            "/id: int does not read long",
+        ),
+        (
+            "type: record, name: Ship",
+            "type: enum, name: Ship",
+            12,
+            ".versions[0].schema",
+            "schema",
+            "Avro schema of one record",
+        ),
+        ("example: {id: 7}", "example: {id: x}", 13, ".versions[0].example", "example", "at /id (long)"),
+    ],
+)
+def test_what_is_wrong_with_an_avro_type_is_named(old: str, new: str, line: int, path: str, rule: str, expected: str):
+    found = [each for each in problems(AVRO.replace(old, new, 1)) if each.path == PLACE + path]
+
+    assert [(each.line, each.rule) for each in found] == [(line, rule)]
+    assert expected in found[0].message
+
+
+def test_the_format_of_a_type_stays():
+    other = CATALOGUE.replace("subject.erase", "order.ship")
+
+    assert [each.rule for each in plan(read(AVRO), read(other)).refusals] == ["version-stays"]

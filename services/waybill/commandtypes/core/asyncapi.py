@@ -12,14 +12,16 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from waybill.commandtypes.core.checking import AVRO_TYPE
 from waybill.commandtypes.core.json_schema import DIALECT, IN_LIST, IN_MAP, IN_PLACE
 from waybill.commandtypes.core.versions import schema_uri
-from waybill.contracts.fabric import CommandTypeConfig, RouteConfig, TenantConfig, TypeVersion
+from waybill.contracts.fabric import CommandTypeConfig, Rendering, RouteConfig, SchemaFormat, TenantConfig, TypeVersion
 from waybill.contracts.names import commands_topic
 
 __all__ = ["asyncapi", "message_name"]
 
 _JSON_SCHEMA: Final = "application/schema+json;version=draft-2020-12"
+_AVRO: Final = "application/vnd.apache.avro+json;version=1.9.0"
 _HTTP_BINDING: Final = "0.3.0"
 
 
@@ -117,7 +119,7 @@ def _delivery(name: str) -> dict[str, Any]:
 def _data_message(tenant: TenantConfig, declared: CommandTypeConfig, version: TypeVersion) -> dict[str, Any]:
     return {
         **_told(declared, version),
-        "contentType": "application/json",
+        "contentType": _content_type(tenant, declared),
         "headers": {
             "type": "object",
             "required": ["ce_type"],
@@ -127,8 +129,22 @@ def _data_message(tenant: TenantConfig, declared: CommandTypeConfig, version: Ty
             },
         },
         "payload": _ref("schemas", message_name(declared, version)),
-        "examples": [{"name": "example", "payload": json.loads(version.example)}],
+        **({} if _is_binary(tenant, declared) else {"examples": [_example(version)]}),
     }
+
+
+def _example(version: TypeVersion) -> dict[str, Any]:
+    return {"name": "example", "payload": json.loads(version.example)}
+
+
+def _is_binary(tenant: TenantConfig, declared: CommandTypeConfig) -> bool:
+    """Say whether data of a type travel as Avro."""
+    wanted = [route.rendering for route in tenant.routes if route.command_type == declared.name]
+    return declared.format is SchemaFormat.AVRO and Rendering.JSON not in wanted
+
+
+def _content_type(tenant: TenantConfig, declared: CommandTypeConfig) -> str:
+    return AVRO_TYPE if _is_binary(tenant, declared) else "application/json"
 
 
 def _delivery_message(tenant: TenantConfig, declared: CommandTypeConfig, version: TypeVersion) -> dict[str, Any]:
@@ -143,7 +159,8 @@ def _delivery_message(tenant: TenantConfig, declared: CommandTypeConfig, version
             "source": {"type": "string"},
             "type": {"const": declared.name},
             "dataschema": {"const": schema_uri(tenant.name, declared.name, version.version)},
-            "data": {"$ref": data},
+            "datacontenttype": {"const": _content_type(tenant, declared)},
+            **_carried(tenant, declared, data),
         },
     }
     return {
@@ -151,6 +168,14 @@ def _delivery_message(tenant: TenantConfig, declared: CommandTypeConfig, version
         "contentType": "application/cloudevents+json",
         "payload": {"schemaFormat": _JSON_SCHEMA, "schema": envelope},
     }
+
+
+def _carried(tenant: TenantConfig, declared: CommandTypeConfig, data: str) -> dict[str, Any]:
+    if _is_binary(tenant, declared):
+        return {"data_base64": {"type": "string", "description": "Plain Avro binary of the schema in dataschema."}}
+    if declared.format is SchemaFormat.AVRO:
+        return {"data": {"type": "object", "description": "The record of the schema in dataschema, as JSON."}}
+    return {"data": {"$ref": data}}
 
 
 def _told(declared: CommandTypeConfig, version: TypeVersion) -> dict[str, Any]:
@@ -163,6 +188,8 @@ def _told(declared: CommandTypeConfig, version: TypeVersion) -> dict[str, Any]:
 
 
 def _schema(declared: CommandTypeConfig, version: TypeVersion) -> dict[str, Any]:
+    if declared.format is SchemaFormat.AVRO:
+        return {"schemaFormat": _AVRO, "schema": json.loads(version.schema)}
     place = f"#/components/schemas/{message_name(declared, version)}/schema"
     schema = _placed(json.loads(version.schema), place)
     return {"schemaFormat": _JSON_SCHEMA, "schema": {"$schema": DIALECT, **schema}}

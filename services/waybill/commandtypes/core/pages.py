@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from waybill.commandtypes.core.versions import default_of, schema_uri
-from waybill.contracts.fabric import CommandTypeConfig, RouteConfig, TenantConfig
+from waybill.contracts.fabric import CommandTypeConfig, RouteConfig, SchemaFormat, TenantConfig
 from waybill.kernel.units import format_duration
 
 __all__ = ["pages", "type_page"]
@@ -22,7 +22,7 @@ def pages(tenant: TenantConfig, config_version: int) -> dict[str, str]:
 
 def type_page(tenant: str, declared: CommandTypeConfig, route: RouteConfig | None = None) -> str:
     """Return the page of one command type; without a route it says nothing of where commands go."""
-    return "\n".join((*_head(declared), *_way(route), *_versions(tenant, declared), ""))
+    return "\n".join((*_head(declared), *_way(declared, route), *_versions(tenant, declared), ""))
 
 
 def _index(tenant: TenantConfig, config_version: int) -> Iterator[str]:
@@ -52,10 +52,12 @@ def _head(declared: CommandTypeConfig) -> Iterator[str]:
     yield f"| held against, when a command names no version | {default} |"
 
 
-def _way(route: RouteConfig | None) -> Iterator[str]:
+def _way(declared: CommandTypeConfig, route: RouteConfig | None) -> Iterator[str]:
     if route is not None:
         yield f"| goes to | {', '.join(route.destinations)} |"
         yield f"| expires after | {format_duration(route.ttl_s)} |"
+        if declared.format is SchemaFormat.AVRO:
+            yield f"| stored, signed and sent as | {route.rendering} |"
         yield f"| data travel | {', '.join(sorted(form.value for form in route.forms))} |"
 
 

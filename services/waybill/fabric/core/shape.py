@@ -18,6 +18,7 @@ from waybill.contracts.fabric import (
     OutboxConfig,
     Profile,
     Proof,
+    Rendering,
     RepeatBound,
     ResultSource,
     RetryPolicy,
@@ -429,6 +430,12 @@ ROUTE: Final = Shape(
             attr="least_level",
             kind=choice(Level),
             meaning="Its destinations declare this level or a higher one.",
+        ),
+        Field(
+            key="rendering",
+            attr="rendering",
+            kind=choice(Rendering),
+            meaning="In which form data of an Avro type are stored, signed and sent; means nothing to others.",
         ),
     ),
 )

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
-from waybill.commandtypes.core.json_schema import data_fault, read_strict, schema_faults
-from waybill.commandtypes.core.narrowing import narrowings
+from waybill.commandtypes.core import avro
+from waybill.commandtypes.core.avro_resolution import disagreements
+from waybill.commandtypes.core.json_schema import Fault, data_fault, read_strict, schema_faults
+from waybill.commandtypes.core.narrowing import Narrowing, narrowings
 from waybill.commandtypes.core.versions import major_of, version_key
+from waybill.contracts.fabric import SchemaFormat
 from waybill.fabric.core.document import Problem
 from waybill.fabric.core.reading import Reading
 from waybill.fabric.core.reading import problem_at as _problem
@@ -27,7 +30,7 @@ def command_type(declared: Reading) -> Iterator[Problem]:
     if sum(len(each.get("schema") or "") + len(each.get("example") or "") for each in versions) > MAX_CATALOGUED:
         yield _problem(declared.at("versions"), "type-version", f"expected at most {MAX_CATALOGUED} characters in all")
     yield from _order(versions)
-    yield from _schemas(versions)
+    yield from _schemas(versions, declared.get("format"))
 
 
 def _order(versions: tuple[Reading, ...]) -> Iterator[Problem]:
@@ -38,24 +41,25 @@ def _order(versions: tuple[Reading, ...]) -> Iterator[Problem]:
             yield _problem(after.at("version"), "type-version", message)
 
 
-def _schemas(versions: tuple[Reading, ...]) -> Iterator[Problem]:
-    sound: list[tuple[str, dict[str, Any]]] = []
+def _schemas(versions: tuple[Reading, ...], form: SchemaFormat | None) -> Iterator[Problem]:
+    if form is None:
+        return
+    sound: list[tuple[str, str]] = []
     for each in versions:
         version, text = each.get("version"), each.get("schema")
         if version is None or text is None:
             continue
-        wrong = list(_schema(each, text))
+        wrong = list(_avro_schema(each, text) if form is SchemaFormat.AVRO else _json_schema(each, text))
         yield from wrong
         if wrong:
             continue
-        schema = read_strict(text)
-        yield from _example(each, text)
-        if sound and major_of(sound[-1][0]) == major_of(version):
-            yield from _follows(each, sound[-1], schema)
-        sound.append((version, schema))
+        yield from _example(each, text, form)
+        before = [known for known in sound if major_of(known[0]) == major_of(version)]
+        yield from _reads(each, before, text) if form is SchemaFormat.AVRO else _widens(each, before[-1:], text)
+        sound.append((version, text))
 
 
-def _schema(version: Reading, text: str) -> Iterator[Problem]:
+def _json_schema(version: Reading, text: str) -> Iterator[Problem]:
     try:
         faults = schema_faults(read_strict(text))
     except (ValueError, RecursionError):
@@ -65,21 +69,52 @@ def _schema(version: Reading, text: str) -> Iterator[Problem]:
         yield _problem(version.at("schema"), "schema", f"expected JSON Schema 2020-12, it is not {fault}")
 
 
-def _example(version: Reading, schema: str) -> Iterator[Problem]:
-    example = version.get("example")
-    fault = data_fault(schema, example.encode()) if example is not None else None
+def _avro_schema(version: Reading, text: str) -> Iterator[Problem]:
+    fault = avro.schema_fault(text)
     if fault is not None:
-        yield _problem(
-            version.at("example"), "example", f"expected an example that keeps the schema, it breaks it {fault}"
-        )
+        yield _problem(version.at("schema"), "schema", f"expected an Avro schema of one record, it is not {fault}")
 
 
-def _follows(version: Reading, before: tuple[str, dict[str, Any]], schema: dict[str, Any]) -> Iterator[Problem]:
-    found = narrowings(before[1], schema)
-    if found:
-        shown = "; ".join(f"{each.pointer or 'the top'}: {each.reason}" for each in found[:5])
-        message = (
-            f"expected a schema that accepts whatever {before[0]} accepted ({shown}): widen it, or make it "
-            f"v{major_of(before[0]) + 1}.0"
-        )
-        yield _problem(version.at("schema"), "schema-narrower", message)
+def _example(version: Reading, schema: str, form: SchemaFormat) -> Iterator[Problem]:
+    example = version.get("example")
+    if example is None:
+        return
+    fault = _avro_fault(schema, example) if form is SchemaFormat.AVRO else data_fault(schema, example.encode())
+    if fault is not None:
+        message = f"expected an example that keeps the schema, it breaks it {fault}"
+        yield _problem(version.at("example"), "example", message)
+
+
+def _avro_fault(schema: str, example: str) -> Fault | None:
+    try:
+        avro.encode(schema, avro.from_json(schema, example))
+    except avro.MismatchError as error:
+        return error.fault
+    return None
+
+
+def _widens(version: Reading, before: list[tuple[str, str]], text: str) -> Iterator[Problem]:
+    """Hold a JSON Schema against its predecessor, which holds it against all before: accepting more is transitive."""
+    for known, schema in before:
+        found = narrowings(read_strict(schema), read_strict(text))
+        if found:
+            message = (
+                f"expected a schema that accepts whatever {known} accepted ({_shown(found)}): widen it, or make it "
+            )
+            yield _problem(version.at("schema"), "schema-narrower", f"{message}v{major_of(known) + 1}.0")
+
+
+def _reads(version: Reading, before: list[tuple[str, str]], text: str) -> Iterator[Problem]:
+    """Hold an Avro schema against each before it, both ways: reading each other is not transitive."""
+    for known, schema in before:
+        found = disagreements(schema, text)
+        if found:
+            message = (
+                f"expected a schema that reads {known} and is read by it ({_shown(found)}): change it, or make it "
+            )
+            yield _problem(version.at("schema"), "schema-unreadable", f"{message}v{major_of(known) + 1}.0")
+            return
+
+
+def _shown(found: list[Narrowing]) -> str:
+    return "; ".join(f"{each.pointer or 'the top'}: {each.reason}" for each in found[:5])

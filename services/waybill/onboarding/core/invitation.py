@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waybill.contracts.fabric import CommandTypeConfig, FabricConfig, Level, Profile
+from waybill.contracts.fabric import CommandTypeConfig, FabricConfig, Level, Profile, Rendering
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
 
-__all__ = ["Invitation", "catalogued", "invited_by"]
+__all__ = ["Invitation", "catalogued", "invited_by", "rendered"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class Invitation:
     has_secret: bool = False
     #: What the tenant's catalogue says of the command types, where it has them.
     catalogue: tuple[CommandTypeConfig, ...] = ()
+    #: Types whose Avro data its routes want as JSON.
+    as_json: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse what no destination can be."""
@@ -34,6 +36,13 @@ class Invitation:
                 raise ConfigError(f"{name!r}: lower case letters, digits and -, at most 30, a letter first")
         if not self.command_types:
             raise ConfigError(f"{self.tenant}/{self.destination}: no command type goes there; name one with --type")
+
+
+def rendered(config: FabricConfig, tenant: str) -> frozenset[str]:
+    """Return the types whose Avro data the tenant's routes want as JSON."""
+    found = config.tenant(tenant)
+    routes = found.routes if found is not None else ()
+    return frozenset(route.command_type for route in routes if route.rendering is Rendering.JSON)
 
 
 def invited_by(config: FabricConfig, tenant: str, destination: str) -> tuple[tuple[str, ...], Level | None, bool]:

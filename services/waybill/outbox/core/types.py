@@ -7,11 +7,12 @@ are elsewhere, cannot be looked at and pass.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
-from waybill.commandtypes import KnownVersion, Refused, check_data, schema_uri
+from waybill.commandtypes import Given, KnownType, Refused, check_data
 from waybill.contracts.command import DataForm
-from waybill.contracts.fabric import TenantConfig
+from waybill.contracts.fabric import Rendering, SchemaFormat, TenantConfig
 from waybill.kernel.errors import RefusedError
 from waybill.kernel.ids import Tenant
 from waybill.outbox.core.draft import CommandDraft, encode_data
@@ -24,27 +25,35 @@ def asked(drafts: Iterable[CommandDraft]) -> str:
     return json.dumps(sorted({draft.command_type for draft in drafts}))
 
 
-def known_types(rows: Iterable[Sequence[Any]]) -> dict[str, list[KnownVersion]]:
-    """Read rows of `type_versions` (type, version, format, definition): command type → its versions."""
-    found: dict[str, list[KnownVersion]] = {}
-    for command_type, version, _format, definition in rows:
-        found.setdefault(command_type, []).append(KnownVersion(version=version, schema=definition))
+def known_types(rows: Iterable[Sequence[Any]]) -> dict[str, KnownType]:
+    """Read rows of `type_versions` (type, version, format, definition, rendering), which come in the order of types."""
+    found: dict[str, KnownType] = {}
+    for command_type, group in groupby(rows, key=lambda row: str(row[0])):
+        listed = list(group)
+        found[command_type] = KnownType(
+            format=SchemaFormat(listed[0][2]),
+            versions={version: definition for _, version, _, definition, _ in listed},
+            rendering=Rendering(listed[0][4]),
+        )
     return found
 
 
-def applied_types(tenant: TenantConfig, drafts: Iterable[CommandDraft]) -> dict[str, list[KnownVersion]]:
-    """Return what is applied of the types of some commands: command type → its versions."""
+def applied_types(tenant: TenantConfig, drafts: Iterable[CommandDraft]) -> dict[str, KnownType]:
+    """Return what is applied of the types of some commands."""
     asked_for = {draft.command_type for draft in drafts}
+    renderings = {route.command_type: route.rendering for route in tenant.routes}
     return {
-        declared.name: [KnownVersion(version=each.version, schema=each.schema) for each in declared.versions]
+        declared.name: KnownType(
+            format=declared.format,
+            versions={each.version: each.schema for each in declared.versions},
+            rendering=renderings.get(declared.name, Rendering.AVRO),
+        )
         for declared in tenant.command_types
         if declared.name in asked_for
     }
 
 
-def with_versions(
-    tenant: Tenant, drafts: Sequence[CommandDraft], known: Mapping[str, Sequence[KnownVersion]]
-) -> list[CommandDraft]:
+def with_versions(tenant: Tenant, drafts: Sequence[CommandDraft], known: Mapping[str, KnownType]) -> list[CommandDraft]:
     """Return drafts whose data keep the schemas of their types, each naming the version it was held against.
 
     Args:
@@ -54,6 +63,7 @@ def with_versions(
 
     Raises:
         RefusedError: `payload_invalid` or `unknown_type_version`; names type, pointer and keyword, never the data.
+        ConfigError: a type is described in Avro and the Avro library is not installed.
     """
     if not known:
         return list(drafts)
@@ -64,16 +74,19 @@ def with_versions(
     ]
 
 
-def _with_version(
-    tenant: Tenant, draft: CommandDraft, place: str, known: Mapping[str, Sequence[KnownVersion]]
-) -> CommandDraft:
-    versions = known.get(draft.command_type)
-    if versions is None or draft.form is DataForm.REFERENCE or draft.data_key_id is not None:
+def _with_version(tenant: Tenant, draft: CommandDraft, place: str, known: Mapping[str, KnownType]) -> CommandDraft:
+    of_type = known.get(draft.command_type)
+    if of_type is None or draft.form is DataForm.REFERENCE or draft.data_key_id is not None:
         return draft
-    base = schema_uri(tenant, draft.command_type)
-    found = check_data(
-        base, versions, named=draft.data_schema, content_type=draft.content_type, data=encode_data(draft)
-    )
+    is_value = of_type.format is SchemaFormat.AVRO and not isinstance(draft.data, bytes | bytearray | memoryview)
+    data = draft.data if is_value else encode_data(draft)
+    given = Given(named=draft.data_schema, content_type=draft.content_type, data=data)
+    found = check_data(tenant, draft.command_type, of_type, given)
     if isinstance(found, Refused):
         raise RefusedError(place + found.message, rule=found.objection)
-    return replace(draft, data_schema=draft.data_schema or found)
+    return replace(
+        draft,
+        data=found.data,
+        content_type=found.content_type,
+        data_schema=draft.data_schema or found.data_schema,
+    )
