@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from waybill.cli.output import JsonFlag, console, print_json, print_table
+from waybill.contracts.names import ingress_topic
 from waybill.fabric.store import load_applied
 from waybill.infra import log
 from waybill.infra.addresses import Addresses, environment, home_folder
@@ -17,11 +18,14 @@ from waybill.ingress.core.judging import PRINCIPAL
 from waybill.ingress.main import RunOptions, run
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import Tenant
+from waybill.readmodel import ReadModel
 from waybill.submission.core.resubmission import submission_id
 from waybill.submission.outboxes import Outboxes
 from waybill.submission.store import Submission, told_command
 
 __all__ = ["app"]
+
+_REFUSED = ("recorded_at", "cause", "detail", "aggregate", "partition", "offset", "value_sha256")
 
 app = typer.Typer(no_args_is_help=True, help="Events of producers that only speak Kafka, copied into the outbox.")
 
@@ -86,6 +90,23 @@ def find_command(
     ]
     title = f"taken {found.accepted_at:%Y-%m-%d %H:%M:%S} UTC, came again {found.resubmissions} times"
     print_table(title, ("command", "aggregate", "destination", "sequence", "delivery"), rows)
+
+
+@app.command("refused")
+def refused_command(
+    tenant: Annotated[str, typer.Argument(help="The tenant.")],
+    limit: Annotated[int, typer.Option(min=1, help="At most so many.")] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List events that were refused, newest first, as the read model knows them: where each lies, and why."""
+    dsn = Addresses.load().need("control_dsn")
+    with closing(connect(dsn, application_name="waybill-cli", autocommit=True)) as connection:
+        found = ReadModel(connection).refused(tenant, ingress_topic(Tenant(tenant)), limit)
+    rows = [{column: row[column] for column in _REFUSED} for row in found]
+    if as_json:
+        print_json({"refused": rows})
+    else:
+        print_table(f"refused events of {tenant}", _REFUSED, rows)
 
 
 async def _find(tenant: Tenant, key: str) -> Submission | None:

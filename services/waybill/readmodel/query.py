@@ -101,6 +101,11 @@ WHERE d.delivery_id = ANY (%(ids)s)
 
 _DEAD_LETTERS: Final = "SELECT count(*) FROM read.dead_letter WHERE delivery_id = ANY (%(ids)s)"
 
+_REFUSED: Final = """
+SELECT * FROM read.dead_letter AS d WHERE d.tenant = %(tenant)s AND d.topic = %(topic)s
+ORDER BY d.recorded_at DESC, d.partition, d."offset" DESC LIMIT %(limit)s
+"""
+
 _OPEN_ANOMALIES: Final = """
 SELECT a.tenant, a.kind, count(*) AS anomalies, min(a.seen_at) AS oldest FROM read.anomaly AS a
 WHERE a.resolved_at IS NULL GROUP BY a.tenant, a.kind ORDER BY a.tenant, a.kind
@@ -200,6 +205,10 @@ class ReadModel:
     def dead_letter_count(self, ids: Sequence[uuid.UUID]) -> int:
         """Return how many dead letters name one of these deliveries."""
         return int(self._rows(_DEAD_LETTERS, {"ids": list(ids)})[0]["count"])
+
+    def refused(self, tenant: str, topic: str, limit: int) -> Sequence[Row]:
+        """Return dead letters of records of a topic, newest first."""
+        return self._rows(_REFUSED, {"tenant": tenant, "topic": topic, "limit": limit})
 
     def open_anomalies(self) -> Sequence[Row]:
         """Return by tenant and kind how many anomalies nobody resolved, and when the oldest was seen."""

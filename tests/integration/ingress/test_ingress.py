@@ -87,6 +87,9 @@ def test_what_is_refused_is_a_dead_letter_with_its_reason_and_the_next_event_goe
     ]
     assert [end.exit_code for end in ends] == [0, 1]
     assert json.loads(ends[0].stdout)["commands"][0]["aggregate"] == "subject/7"
+    ingress.fold()
+    listed = json.loads(CliRunner().invoke(app, ["refused", ingress.tenant, "--json"]).stdout)["refused"]
+    assert {(each["cause"], each["offset"]) for each in listed} == {(each["cause"], each["offset"]) for each in letters}
 
 
 def test_events_of_a_key_become_commands_in_their_order(ingress: IngressWorld):
