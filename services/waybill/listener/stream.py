@@ -96,6 +96,11 @@ class Stream:
         self._polled_at: float | None = None
         self._trouble = ""
 
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """Partitions something was read of, and that are not being given back."""
+        return tuple(sorted(self._works))
+
     def is_alive(self) -> dict[str, bool]:
         """Whether the process turns; what an orchestrator restarts it for."""
         asked = self._polled_at

@@ -1,13 +1,17 @@
 """A listener on a topic: the same handler, one effect per delivery, a signed result beside each, whatever happens."""
 
 import asyncio
+import json
 import secrets
+import signal
+import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -28,7 +32,7 @@ from waybill.contracts.envelope import (
 )
 from waybill.contracts.names import deliveries_topic, listener_group, results_topic
 from waybill.contracts.result import Result, parse_result
-from waybill.crypto.keys import Algorithm, KeyRecord, jwks_document, new_key
+from waybill.crypto.keys import Algorithm, KeyRecord, jwks_document, new_key, write_keys
 from waybill.crypto.signing import Signer
 from waybill.crypto.verifying import Accept, SignatureHeaders, VerificationKeys, verify
 from waybill.devstack import Stack
@@ -65,6 +69,7 @@ class Topic:
     clock: MovableClock
     signer: Signer
     keys: VerificationKeys
+    tenant_key: KeyRecord
     results_key: KeyRecord
     make: Callable[..., Command]
     handed: dict[str, int] = field(default_factory=dict)
@@ -193,7 +198,8 @@ def topic(
         clock=clock,
         signer=Signer([key]),
         keys=VerificationKeys.from_jwks(jwks_document([key])),
-        results_key=new_key(Algorithm.ED25519, tenant, clock.now() - timedelta(days=1)),
+        tenant_key=key,
+        results_key=new_key(Algorithm.ED25519, tenant, datetime(2020, 1, 1, tzinfo=UTC)),
         make=make_command,
     )
 
@@ -265,8 +271,22 @@ async def test_one_that_comes_too_early_waits_and_both_are_done_in_order(topic: 
     async with topic.streaming(topic.listener(in_order=True)) as stream:
         await topic.all_said(1)
         await eventually_async(lambda: held(stream) == 1, 10)
-        assert topic.committed().get(0, 0) <= 1, "an offset never passes what waits"
         topic.hand_over(topic.command("a", 2))
+        await topic.all_said(3)
+
+    assert await topic.effects() == ["a-1", "a-2", "a-3"]
+
+
+@pytest.mark.requirement("DC-13", "GW-6")
+async def test_what_waits_for_its_turn_is_read_again_by_the_next_process(topic: Topic) -> None:
+    topic.hand_over(topic.command("a", 1), topic.command("a", 3))
+    async with topic.streaming(topic.listener(in_order=True)) as stream:
+        await topic.all_said(1)
+        await eventually_async(lambda: held(stream) == 1, 10)
+    assert topic.committed() == {0: 1}, "an offset never passes what waits"
+
+    topic.hand_over(topic.command("a", 2))
+    async with topic.streaming(topic.listener(in_order=True)):
         await topic.all_said(3)
 
     assert await topic.effects() == ["a-1", "a-2", "a-3"]
@@ -379,10 +399,12 @@ async def test_what_is_under_way_when_a_partition_is_given_back_is_finished_and_
     signer = Signer([topic.results_key])
     settings = StreamSettings(bootstrap=topic.stack.kafka, results_key=signer)
     stop = asyncio.Event()
-    running = asyncio.create_task(Stream(topic.listener(slow), settings).run(stop))
+    stream = Stream(topic.listener(slow), settings)
+    running = asyncio.create_task(stream.run(stop))
     await asyncio.wait_for(begun.wait(), 30)
 
     stop.set()
+    await eventually_async(lambda: not stream.partitions, 10, "the partition is being given back")
     gate.set()
     await asyncio.wait_for(running, 30)
 
@@ -410,6 +432,47 @@ async def test_more_than_may_be_held_in_memory_is_not_read(topic: Topic) -> None
     effects = await topic.effects()
     assert len(effects) == len(set(effects)) == 1_200
     assert in_order(effects)
+
+
+APP = """
+import psycopg
+from waybill.listener import Done, Listener, PostgresStore
+
+listener = Listener(tenant={tenant!r}, destination="crm", keys={keys!r}, store=PostgresStore({dsn!r}, schema={schema!r}))
+
+@listener.on("subject.erase")
+async def erase(command, transaction):
+    subject = command.json()["subject"]
+    await transaction.execute("INSERT INTO contact_erasure (what) VALUES (%s)", (subject,))
+    return Done(source_version="1", evidence="crm:1", count=1)
+"""
+
+
+async def test_the_command_runs_until_it_is_told_to_stop(topic: Topic, tmp_path: Path) -> None:
+    topic.clock.jump(SystemClock().now())
+    (tmp_path / "jwks.json").write_text(json.dumps(jwks_document([topic.tenant_key])))
+    words = {"tenant": topic.tenant, "keys": str(tmp_path / "jwks.json"), "dsn": topic.dsn, "schema": topic.schema}
+    (tmp_path / "app.py").write_text(APP.format(**words))
+    write_keys(tmp_path / "signing.json", [topic.results_key])
+    expires_at = topic.clock.now() + timedelta(hours=1)
+    topic.hand_over(topic.command("a", 1, issued_at=topic.clock.now(), expires_at=expires_at))
+    given = ["listen", "app:listener", "--kafka", topic.stack.kafka, "--results-key", str(tmp_path / "signing.json")]
+
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("waybill")), *given, "--metrics-port", "0", "--json", cwd=tmp_path, stdout=-1
+    )
+    try:
+        assert process.stdout is not None
+        told = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
+        assert told["group"] == listener_group(topic.tenant, CRM)
+        await topic.all_said(1)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        ended = await asyncio.wait_for(process.wait(), 30)
+
+    assert ended == 0
+    assert await topic.effects() == ["a-1"]
+    assert topic.committed() == {0: 1}
 
 
 def test_a_listener_that_recognises_no_repeat_does_not_read_a_topic(topic: Topic) -> None:
