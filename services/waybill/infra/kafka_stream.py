@@ -1,19 +1,18 @@
 """The door to Kafka for whoever works a topic off record by record and writes elsewhere what came of it.
 
-A consumer of one group on one topic, and a producer that says when a record is safe. Offsets are committed when the
-caller says so, as plain offsets: what is behind them twice is recognised by whoever takes it, not by Kafka.
+Offsets are committed when the caller says so, as plain offsets: what is read twice is recognised by whoever takes it,
+not by Kafka.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from waybill.infra.kafka import RawHeaders, Record
+from waybill.infra.kafka import Record
 from waybill.kernel.errors import TransientError
 
-__all__ = ["Assigned", "SafeProducer", "StreamConsumer"]
+__all__ = ["Assigned", "StreamConsumer"]
 
 _BATCH: Final = 500
 
@@ -112,68 +111,3 @@ class StreamConsumer:
 
     def _on_lost(self, _: Any, partitions: list[Any]) -> None:
         self._assigned.lost([found.partition for found in partitions])
-
-
-class SafeProducer:
-    """Writes records and tells the loop when all in-sync replicas have each of them."""
-
-    def __init__(self, bootstrap: str, client_id: str) -> None:
-        """Connect; must be made on the loop that waits."""
-        self._loop = asyncio.get_running_loop()
-        self._producer: Any = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": client_id,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "message.timeout.ms": 15_000,
-                "partitioner": "murmur2_random",
-                "log_level": 0,
-            }
-        )
-        self._polling = self._loop.create_task(self._poll())
-
-    async def write(self, topic: str, partition: int, key: bytes, headers: RawHeaders, value: bytes) -> None:
-        """Write one record and return when it is safe.
-
-        Raises:
-            TransientError: it is not, or nobody knows; the same may be written again.
-        """
-        done: asyncio.Future[None] = self._loop.create_future()
-
-        def told(error: Any, _: Any) -> None:
-            if not done.done():
-                if error is None:
-                    done.set_result(None)
-                else:
-                    done.set_exception(TransientError(f"the record was not written: {error.name()}"))
-
-        self._produce(topic, partition, key, headers, value, told)
-        await done
-
-    def _produce(
-        self,
-        topic: str,
-        partition: int,
-        key: bytes,
-        headers: RawHeaders,
-        value: bytes,
-        told: Callable[[Any, Any], None],
-    ) -> None:
-        try:
-            self._producer.produce(topic, value, key, partition, on_delivery=told, headers=headers)
-        except (BufferError, KafkaException) as error:
-            raise TransientError("the record was not taken") from error
-
-    async def _poll(self) -> None:
-        # On the loop, so that whoever waits is told there; a poll that waits would stop everything else.
-        while True:
-            self._producer.poll(0)
-            await asyncio.sleep(0.005)
-
-    async def close(self) -> None:
-        """Write what was taken, for five seconds at most."""
-        self._polling.cancel()
-        await asyncio.gather(self._polling, return_exceptions=True)
-        await asyncio.to_thread(self._producer.flush, 5)

@@ -1,6 +1,7 @@
 """Publishing single records from an event loop, each answered for once the brokers have it.
 
-One thread polls; a record is placed by its key as Java clients place it (murmur2), so an aggregate keeps its partition.
+One thread polls; a record is placed where it is told, or by its key as Java clients place it (murmur2), so that an
+aggregate keeps its partition.
 The producer is idempotent, so a record that was acknowledged is there once; one that was not may be there.
 """
 
@@ -16,24 +17,29 @@ from waybill.kernel.errors import UnavailableError
 __all__ = ["Publisher"]
 
 _POLL_S: Final = 0.1
+#: Where the key leads.
+_BY_KEY: Final = -1
 
 
 class Publisher:
     """A producer for one event loop; it connects with the first record."""
 
-    def __init__(self, bootstrap: str, *, within_s: float = 5.0) -> None:
+    def __init__(self, bootstrap: str, client_id: str, *, within_s: float = 5.0) -> None:
         """Keep the address.
 
         Args:
             bootstrap: of the brokers.
+            client_id: the name they see.
             within_s: how long a record may take until it is given up.
         """
-        self._bootstrap, self._within_s = bootstrap, within_s
+        self._bootstrap, self._client_id, self._within_s = bootstrap, client_id, within_s
         self._producer: Any = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    async def publish(self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]]) -> None:
+    async def publish(
+        self, topic: str, key: bytes, value: bytes, headers: Sequence[tuple[str, bytes]], partition: int = _BY_KEY
+    ) -> None:
         """Write one record and return when every in-sync replica has it.
 
         Raises:
@@ -46,7 +52,7 @@ class Publisher:
             loop.call_soon_threadsafe(_settle, done, error)
 
         try:
-            self._open().produce(topic, value, key, headers=list(headers), on_delivery=reported)
+            self._open().produce(topic, value, key, partition, headers=list(headers), on_delivery=reported)
         except (BufferError, KafkaException) as error:
             raise UnavailableError("the brokers take no records now") from error
         await done
@@ -62,7 +68,7 @@ class Publisher:
             self._producer = Producer(
                 {
                     "bootstrap.servers": self._bootstrap,
-                    "client.id": "waybill-api",
+                    "client.id": self._client_id,
                     "enable.idempotence": True,
                     "message.timeout.ms": int(self._within_s * 1000),
                     "partitioner": "murmur2_random",

@@ -22,7 +22,8 @@ from waybill.contracts.names import deliveries_topic, listener_group
 from waybill.crypto.signing import FileSigner, Signer
 from waybill.infra.clock import SystemClock
 from waybill.infra.kafka import Record
-from waybill.infra.kafka_stream import SafeProducer, StreamConsumer
+from waybill.infra.kafka_stream import StreamConsumer
+from waybill.infra.publisher import Publisher
 from waybill.kernel.errors import ConfigError, TransientError
 from waybill.listener.app import Listener, purge_hourly
 from waybill.listener.core.holding import Bounds
@@ -124,8 +125,8 @@ class Stream:
         """
         self._loop = asyncio.get_running_loop()
         await self._listener.open()
-        producer = SafeProducer(self._settings.bootstrap, self.group)
-        self._door = Door(self._listener, self._signer, producer, self._settings.hold, self._settings.concurrency)
+        publisher = Publisher(self._settings.bootstrap, self.group)
+        self._door = Door(self._listener, self._signer, publisher, self._settings.hold, self._settings.concurrency)
         purging = asyncio.create_task(purge_hourly(self._listener))
         thread = ThreadPoolExecutor(1, "stream")
         try:
@@ -134,7 +135,7 @@ class Stream:
             purging.cancel()
             await asyncio.gather(purging, return_exceptions=True)
             thread.shutdown(wait=False)
-            await producer.close()
+            await asyncio.to_thread(publisher.close)
             await self._listener.close()
 
     async def _work(self, stop: asyncio.Event, thread: ThreadPoolExecutor) -> None:

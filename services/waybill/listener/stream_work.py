@@ -12,8 +12,8 @@ from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import Receipt, parse_receipt
 from waybill.crypto.signing import Signer
 from waybill.infra.kafka import Record
-from waybill.infra.kafka_stream import SafeProducer
-from waybill.kernel.errors import ConfigError, TransientError, UnavailableError
+from waybill.infra.publisher import Publisher
+from waybill.kernel.errors import ConfigError, UnavailableError
 from waybill.listener.app import Listener
 from waybill.listener.asgi import Headers
 from waybill.listener.core import verification
@@ -37,10 +37,10 @@ class Door:
     """What all partitions share: the listener, and the way its results go."""
 
     def __init__(
-        self, listener: Listener, signer: Signer, producer: SafeProducer, bounds: Bounds, concurrency: int
+        self, listener: Listener, signer: Signer, publisher: Publisher, bounds: Bounds, concurrency: int
     ) -> None:
         self.listener, self.bounds = listener, bounds
-        self._signer, self._producer = signer, producer
+        self._signer, self._publisher = signer, publisher
         self._slots = asyncio.Semaphore(concurrency)
         #: Records that wait for a store or for keys, and results that wait for the brokers.
         self.waits_to_execute = self.waits_to_publish = 0
@@ -75,9 +75,8 @@ class Door:
         while True:
             try:
                 signed = sign_result(result, self._signer, self.listener.clock.now())
-                headers: list[tuple[str, bytes | None]] = [*signed.headers]
-                await self._producer.write(signed.topic, record.partition, signed.key, headers, signed.body)
-            except (TransientError, ConfigError) as error:
+                await self._publisher.publish(signed.topic, signed.key, signed.body, signed.headers, record.partition)
+            except (UnavailableError, ConfigError) as error:
                 _log.warning("result.not_written", extra={"delivery_id": str(result.delivery_id), "detail": str(error)})
                 self.waits_to_publish += 1
                 try:

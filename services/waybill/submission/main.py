@@ -89,7 +89,7 @@ def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | No
                 await outboxes.close()
                 await control.close()
 
-        publisher = Publisher(options.kafka) if options.kafka is not None else None
+        publisher = Publisher(options.kafka, "waybill-api") if options.kafka is not None else None
         if publisher is not None:
             undo.callback(publisher.close)
         deliveries = Deliveries(control)
