@@ -276,6 +276,7 @@ def test_the_config_topic_holds_every_object_and_a_tombstone_for_a_retired_route
             "capabilityVersion": 1,
             "forms": ["clear", "reference", "sealed"],
             "onExpiry": "continue",
+            "rendering": "avro",
         },
     }
 
