@@ -115,7 +115,8 @@ class Broker:
         self.decisions = [CommandLog() for _ in range(partitions)]
         #: Everything workers wrote, in the order of commits.
         self.published: list[Outgoing] = []
-        self._ends: dict[Place, int] = defaultdict(int)
+        #: How many records of each partition are committed.
+        self.ends: dict[Place, int] = defaultdict(int)
         self.offsets: dict[Place, Committed] = {}
         self.witness: Witness | None = None
         self._open: dict[str, Transaction] = {}
@@ -191,7 +192,9 @@ class Broker:
             self.witness.transaction(transaction, self.offsets)
         self.published.extend(transaction.records)
         for record in transaction.records:
-            self._ends[record.topic, record.partition] += 1
+            if record.placed is not None:
+                record.placed(self.ends[record.topic, record.partition])
+            self.ends[record.topic, record.partition] += 1
         for group, move in transaction.offsets:
             self.offsets[group, move.partition] = (move.offset, move.metadata)
         told = ", ".join(f"[{move.partition}]={move.offset}" for _, move in transaction.offsets)
@@ -207,7 +210,7 @@ class Broker:
 
     def end(self, topic: str, partition: int) -> int:
         """Return how many records of a partition are committed."""
-        return self._ends[topic, partition]
+        return self.ends[topic, partition]
 
     # Offsets
 

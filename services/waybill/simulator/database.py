@@ -21,8 +21,10 @@ from waybill.delivery import store as sql
 from waybill.delivery.asking import statements as asking
 from waybill.delivery.beacons import statements as marks
 from waybill.delivery.decisions import statements as decisions
+from waybill.delivery.handover import statements as waits
 from waybill.delivery.intents import statements as intents
 from waybill.delivery.resolutions import statements as resolutions
+from waybill.delivery.results import statements as results
 from waybill.kernel.errors import TransientError
 from waybill.simulator.tables.rows import DecidedTables, Key, Row, Tables, Values, key_of
 from waybill.simulator.timeline import Timeline
@@ -238,6 +240,8 @@ _READS: Final[dict[str, Callable[[DecidedTables, Values], list[tuple[Any, ...]]]
     intents.LOOK: lambda tables, values: tables.sure(
         intents.LOOK, values, tables.intents.look(values), len(intents.Intent._fields)
     ),
+    results.WAITING: lambda _tables, _values: [],  # nobody ever says anything
+    results.DROP: lambda _tables, _values: [(0,)],
     sql.DROP_CLOSED: lambda _tables, _values: [(0,)],  # nothing in a run is old enough
 }
 
@@ -274,4 +278,5 @@ _WRITES: Final[
     intents.BEGIN: (lambda tables, values: tables.intents.begin(values), _opened),
     intents.AGAIN: (lambda tables, values: tables.intents.again(values), _opened),
     intents.ANSWER: (lambda tables, values: tables.intents.answer(values), _nothing),
+    waits.BEGIN: (Tables.begin_waits, _opened),
 }

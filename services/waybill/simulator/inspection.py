@@ -8,7 +8,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from waybill.contracts.fabric import OnUnsettled, Profile
+from waybill.contracts.fabric import OnUnsettled, Profile, Transport
 from waybill.contracts.names import delivery_group, intake_group
 from waybill.contracts.states import State
 from waybill.delivery.actor import PartitionActor
@@ -97,7 +97,9 @@ def _behind(world: World) -> Iterator[str]:
 
 
 def _halts(row: Row, setup: Setup) -> bool:
-    """Whether a row waits for people, and its lane with it."""
+    """Whether a row waits for people, or for a result nobody says, and its lane with it."""
+    if setup.transport is Transport.KAFKA and row["state"] in {State.DELIVERED, State.RETRYING}:
+        return row["state"] == State.DELIVERED or setup.is_reading  # who reads is handed it again and again
     if row["state"] not in HALTING or not row["blocks"]:
         return False
     goes_on = row["detail"] in {EXPIRED, CANCELLED, SUPERSEDED} or setup.on_unsettled is OnUnsettled.CONTINUE

@@ -8,7 +8,8 @@
 - I8 state versions rise by one and follow the table;
 - I9 every command ends in one terminal outcome, or is visibly open; what is acknowledged was done, or people said so;
 - I11 all attempts of a delivery have the same bytes;
-- I12 what is reported as never sent was not.
+- I12 what is reported as never sent was not;
+- I13 what is handed over in Kafka and what is said of it are one (`handover.law`).
 
 I4 (it always comes to rest), I5 and I10 (what owners hold in memory) are looked at by `inspection`. A law for what the
 engine learns next - intents, decisions, results, other profiles - is a method here and an event that calls it.
@@ -34,6 +35,7 @@ from waybill.kernel.ids import Tenant
 from waybill.simulator.broker import Committed, Place, Transaction
 from waybill.simulator.database import Database
 from waybill.simulator.groups import Membership
+from waybill.simulator.handover.law import HandOvers
 from waybill.simulator.orders import Order, Orders
 from waybill.simulator.tables.rows import Key
 from waybill.simulator.trace import Trace
@@ -43,8 +45,8 @@ __all__ = ["BOUND", "NOT_DONE", "SCHEMAS", "Laws", "Violation", "state_reader"]
 #: Registry ids of the records, as workers write them.
 SCHEMAS: Final = {1: OUTCOME, 2: TASK_STATE, 3: DEAD_LETTER}
 _ALLOWED: Final = frozenset((before, after) for (before, _), after in TRANSITIONS.items())
-#: From here a delivery goes on by itself: an ambiguous one is asked about.
-_OPEN: Final = frozenset({"queued", "retrying", "ambiguous"})
+#: From here a delivery goes on by itself: an ambiguous one is asked about, of a delivered one a result is awaited.
+_OPEN: Final = frozenset({"queued", "delivered", "retrying", "ambiguous"})
 Delivery = tuple[str, str]
 _DONE: Final = 200
 #: Refused before it was looked at: nothing is to be remembered.
@@ -288,6 +290,7 @@ class Laws(AttemptLaws):
         self.moves: dict[Delivery, dict[str, tuple[int, str, str]]] = defaultdict(dict)
         #: The member that last looked at an offset while the partition was its own.
         self._lookers: dict[Place, str] = {}
+        self.handed = HandOvers(tenant, orders, self.broken)
         self._topics = {
             outcomes_topic(tenant): (_reader(OUTCOME), self._outcome),
             state_topic(tenant): (_reader(TASK_STATE), self._state),
@@ -316,11 +319,15 @@ class Laws(AttemptLaws):
     def transaction(self, transaction: Transaction, before: dict[Place, Committed]) -> None:
         """Check what a committed transaction says."""
         carried = {move.partition for _, move in transaction.offsets}
+        outcomes: list[dict[str, Any]] = []
         for record in transaction.records:
             if record.partition not in carried:
                 self.broken("I6", f"{transaction.producer} wrote for [{record.partition}] without its offset")
-            reader, take = self._topics[record.topic]
-            take(reader.decode(record.value))
+            if self.handed.destination_of(record.topic) is None:
+                reader, take = self._topics[record.topic]
+                take(found := reader.decode(record.value))
+                outcomes.extend([found] if take == self._outcome else [])
+        self.handed.committed(transaction.records, outcomes, self.states)
         for group, move in transaction.offsets:
             assert isinstance(move.group_metadata, Membership)
             looker = self._lookers.get((group, move.partition), move.group_metadata.member)

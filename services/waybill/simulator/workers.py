@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol, cast
 
 from waybill.contracts.codec import DECISION, AvroReader, schema_text
 from waybill.contracts.decision import read_decision
-from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled, Profile
+from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled, Profile, Transport
 from waybill.crypto.signing import Signer
 from waybill.delivery import Worker, WorkerParts, WorkerSettings
 from waybill.delivery.committer import Pace
@@ -17,9 +17,11 @@ from waybill.delivery.failpoints import Failpoints
 from waybill.delivery.ports import Clients
 from waybill.egress.client import GuardedClient
 from waybill.egress.outbound import Outbound
+from waybill.infra.group_offsets import GroupOffsets
 from waybill.infra.kafka import GroupReader, TransactionalProducer
 from waybill.infra.topic_reader import TopicReader
 from waybill.simulator.database import Database
+from waybill.simulator.handover.law import SimOffsets
 from waybill.simulator.kafka_clients import SimDecisions, SimProducer, SimReader, Wire
 from waybill.simulator.laws import Laws
 from waybill.simulator.listener import Listener, SimHttp
@@ -58,6 +60,10 @@ class Setup:
     settle_after_s: float | None = None
     #: What aggregates do behind a delivery that ended without acknowledgement.
     on_unsettled: OnUnsettled = OnUnsettled.HALT
+    #: How its destinations are reached; over Kafka nobody ever says what became of a delivery.
+    transport: Transport = Transport.HTTP
+    #: Over Kafka, whether listeners read at all.
+    is_reading: bool = False
     #: What its destinations can bear.
     profile: Profile = Profile.DURABLE_IDEMPOTENT
     weather: Weather = CALM
@@ -152,8 +158,13 @@ class Workers:
         def topics(bootstrap: str, client_id: str, **more: bool) -> TopicReader:
             return cast("TopicReader", SimDecisions(process, self._wire))
 
+        def offsets(bootstrap: str) -> GroupOffsets:
+            broker = self._wire.broker
+            return cast("GroupOffsets", SimOffsets(broker.ends, is_reading=self._world.setup.is_reading))
+
         return Clients(
             reader=reader,
+            offsets=offsets,
             producer=producer,
             http=http,
             topics=topics,

@@ -17,10 +17,12 @@ from waybill.contracts.fabric import (
     FabricConfig,
     FlowLimits,
     Profile,
+    ResultSource,
     RetryPolicy,
     StatusSource,
     TenantConfig,
     Timeouts,
+    Transport,
 )
 from waybill.contracts.names import delivery_group, intake_group
 from waybill.delivery.core.controls.standing import Standing
@@ -43,6 +45,8 @@ from waybill.simulator.workers import Setup, Workers
 __all__ = ["World"]
 
 _DECISIONS: Final = AvroWriter(DECISION, 4)
+#: How long a result is waited for that never comes.
+RESULT_WAIT_S: Final = 2.0
 #: How long a listener remembers; more than it declares, since a request may be late.
 _MEMORY_S: Final = {
     Profile.DURABLE_IDEMPOTENT: math.inf,
@@ -219,10 +223,13 @@ class World:
     def _add_destination(self, name: str) -> None:
         (tenant,) = self.config.tenants
         setup, settle = self.setup, self.setup.settle_after_s
+        is_handed_over = setup.transport is Transport.KAFKA
         destination = DestinationConfig(
             tenant=TENANT,
             name=DestinationName(name),
-            url=_url(name),
+            transport=setup.transport,
+            url=None if is_handed_over else _url(name),
+            results=ResultSource(keys=(), wait_s=RESULT_WAIT_S) if is_handed_over else None,
             owner="team",
             tradeoff="simulated",
             retry=RetryPolicy(base_s=0.2, cap_s=1.0, hot_attempts=setup.hot_attempts),

@@ -9,9 +9,12 @@ from datetime import timedelta
 from typing import Final
 
 from waybill.contracts.names import deliveries_topic, listener_group
+from waybill.delivery.core.holding import renew
 from waybill.delivery.core.results.handover import look_every_s
+from waybill.delivery.decisions.standstill import is_busy
 from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.handover.statements import Begun, WaitStore
+from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.rows import surface
 from waybill.infra.log import get_logger
 from waybill.kernel.errors import FencedError, TransientError
@@ -24,11 +27,13 @@ _MOST: Final = 1000
 class Waits:
     """The waits of one partition; lives on the loop."""
 
-    def __init__(self, desk: Desk, owner: Owner) -> None:
-        self._desk, self._owner = desk, owner
+    def __init__(self, desk: Desk, owner: Owner, settler: KnowingSettler) -> None:
+        self._desk, self._owner, self._settler = desk, owner, settler
         self._store = WaitStore(desk.tools.store)
         self._looked_at = 0.0
         self._is_asking = False
+        #: Those whose lane was busy when their waits began: looked at again.
+        self._unseen: list[Begun] = []
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger("delivery").bind(
             tenant=desk.tenant, destination=desk.target.name, partition=owner.partition
@@ -68,17 +73,23 @@ class Waits:
         source, now = self._desk.target.config.results, self._desk.tools.clock.now()
         wait = timedelta(seconds=source.wait_s if source is not None else 0.0)
         begun = await self._store.begin(self._owner.owned, passed, now, wait, _MOST)
-        for each in begun:
-            if self._owner.gone or self._owner.is_closing:
-                return 0
-            self._note(each)
+        if self._owner.gone or self._owner.is_closing:
+            return 0
+        self._unseen = [each for each in (*self._unseen, *begun) if not self._is_noted(each)]
+        self._owner.pump()
         return len(begun)
 
-    def _note(self, begun: Begun) -> None:
-        """See to it that the end of a wait comes up."""
-        lane = self._owner.lanes.lanes.get(begun.aggregate)
-        if lane is None:
-            return
-        if lane.head is not None and lane.head.delivery_id == begun.delivery_id:
-            lane.head.handed_to, lane.head.next_due = None, begun.due
-        self._desk.later(begun.due, self._owner, lane)
+    def _is_noted(self, begun: Begun) -> bool:
+        """See to it that the end of a wait comes up; False while its lane is busy, or reads rows as they were before."""
+        lanes = self._owner.lanes
+        lane = lanes.lanes.get(begun.aggregate)
+        if lane is None or lane.held:  # whoever lets it go on reads its rows anew
+            return True
+        if is_busy(self._desk, self._settler, lane):
+            return False
+        if lane.asleep:
+            # Another one takes its place and reads its row anew: a lane that two rouse would be attempted twice.
+            lanes.rouse(renew(lanes, lane))
+        elif lane.head is not None and lane.head.delivery_id == begun.delivery_id:
+            lane.head.handed_to, lane.head.next_due = None, begun.due  # it is looked at again as it is
+        return True

@@ -51,7 +51,7 @@ class Results:
         self._desk, self._owner, self._settler = desk, owner, settler
         self._store = ResultStore(desk.tools.store)
         self._weighing = Weighing(desk, owner, settler, self._store)
-        self._waits = Waits(desk, owner)
+        self._waits = Waits(desk, owner, settler)
         self._place = (results_topic(desk.tenant, desk.target.name), owner.partition)
         #: Results below it are written down.
         self.position = 0

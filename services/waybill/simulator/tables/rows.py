@@ -160,6 +160,18 @@ class Tables(Marked):
                 written.append(delivery_id)
         return written
 
+    def begin_waits(self, values: Values) -> list[tuple[Any, ...]]:
+        """Give a time to what was read past, and to what expired unread."""
+        begun = []
+        for row in self._own(values):
+            if row["handed_to"] is None:
+                continue
+            is_read = row["handed_to"] < values["passed"]
+            if is_read or row["expires_at"] <= values["now"]:
+                row.update(handed_to=None, next_due=values["until"] if is_read else values["now"])
+                begun.append((row["delivery_id"], row["aggregate"], row["next_due"]))
+        return begun
+
     # Reads
 
     def _own(self, values: Values) -> list[Row]:
