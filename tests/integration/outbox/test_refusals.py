@@ -111,6 +111,8 @@ REFUSALS: dict[str, tuple[Rule, dict[str, Any]]] = {
     "a digest of another kind": (Rule.MALFORMED_FIELD, {"data": b"", "data_ref": "s3://b/k", "data_digest": "md5:00"}),
     "sealed nothing": (Rule.MALFORMED_FIELD, {"data": b"", "data_key_id": "k1"}),
     "a reserved command type": (Rule.MALFORMED_FIELD, {"command_type": "waybill.canary"}),
+    "a fabric event about something else": (Rule.MALFORMED_FIELD, {"command_type": "waybill.delivery.failed"}),
+    "no fabric event about a delivery": (Rule.MALFORMED_FIELD, {"aggregate_type": "waybill.delivery"}),
     "a command type with white space": (Rule.MALFORMED_FIELD, {
         "command_type": "a b", "destinations": ("crm",), "ttl": timedelta(days=1)}),
 }  # fmt: skip

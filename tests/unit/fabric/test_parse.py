@@ -117,6 +117,8 @@ WRONG = {
     "horizon": ("dedupRetention: 30d", "dedupRetention: 191h", 19, "tenants[0].destinations[0].dedupRetention", "dedup-horizon", "at least 8d"),
     "ttl": ("ttl: 7d", "ttl: 0s", 27, "tenants[0].routes[0].ttl", "ttl", "1s to 29d"),
     "reserved type": ("type: subject.erase", "type: waybill.canary", 25, "tenants[0].routes[0].type", "reserved", "another type"),
+    "unknown event": ("type: subject.erase", "type: waybill.delivery.done", 25, "tenants[0].routes[0].type", "reserved", "waybill.delivery.acknowledged, waybill.delivery.ambiguous"),
+    "event nobody writes": ("type: subject.erase", "type: waybill.delivery.failed", 25, "tenants[0].routes[0].type", "reserved", "numbers waybill.delivery"),
     # Limits.
     "partitions": ("partitions: 4", "partitions: 101", 4, "tenants[0].partitions", "partitions", "1 to 100, got 101"),
     "no partitions": ("partitions: 4", "partitions: 0", 4, "tenants[0].partitions", "partitions", "1 to 100"),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from waybill.contracts.events import DELIVERY_AGGREGATE, EVENT_TYPES, RESERVED_PREFIX
 from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, Profile
 from waybill.fabric.core.document import Listing, Node, Problem, Table
 from waybill.fabric.core.egress_rules import allow_networks, egress, headers, tls, url
@@ -38,7 +39,7 @@ RULES: Final[dict[str, str]] = {
     "secret-by-reference": "A secret is named by environment variable or file, exactly one of the two, never written.",
     "inline-secret": "No text in the file looks like a secret.",
     "outbox-place": "An outbox is one schema of one database: the same name in several tenants is the same dsn and schema, another name another.",
-    "reserved": "No outbox is called `control`, and no command type begins with `waybill.`.",
+    "reserved": "No outbox is called `control`, and no command type begins with `waybill.`; a route may ask for a fabric event, in a tenant one of whose outboxes numbers `waybill.delivery`.",
     "aggregate-owner": "An aggregate type belongs to exactly one outbox of its tenant: two counters would break its sequence.",
     "route-destinations": "A route names destinations of its own tenant.",
     "level": "A route that asks for a level names only destinations that declare it or a higher one.",
@@ -153,9 +154,18 @@ def _reserved(tenant: Reading) -> Iterator[Problem]:
             yield _problem(
                 outbox.at("name"), "reserved", "expected another name, control is the control database's own outbox"
             )
+    numbered = {placed.value for outbox in tenant.many("outboxes") for placed in outbox.get("aggregate_types") or ()}
     for route in tenant.many("routes"):
-        if str(route.get("command_type")).startswith("waybill."):
-            yield _problem(route.at("command_type"), "reserved", "expected another type, waybill. is Waybill's own")
+        asked = str(route.get("command_type"))
+        if asked in EVENT_TYPES:
+            if DELIVERY_AGGREGATE not in numbered:
+                message = (
+                    f"expected an outbox of this tenant that numbers {DELIVERY_AGGREGATE}, where events are written"
+                )
+                yield _problem(route.at("command_type"), "reserved", message)
+        elif asked.startswith(RESERVED_PREFIX):
+            message = f"expected another type, waybill. is Waybill's own; the events are {', '.join(EVENT_TYPES)}"
+            yield _problem(route.at("command_type"), "reserved", message)
 
 
 def _aggregate_owners(tenant: Reading) -> Iterator[Problem]:

@@ -1,0 +1,1 @@
+"""Tables beside the outbox that fabric events are written to."""
