@@ -15,12 +15,12 @@ from waybill.kernel.clock import format_instant, parse_instant
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import DeliveryId
 
-__all__ = ["CONTENT_TYPE", "Receipt", "ReceiptStatus", "parse_receipt", "render_receipt"]
+__all__ = ["CONTENT_TYPE", "MAX_TEXT", "Receipt", "ReceiptStatus", "parse_receipt", "render_receipt"]
 
 CONTENT_TYPE: Final = "application/json"
 #: A receipt larger than this is not read: evidence is a reference, not a copy.
 MAX_BYTES: Final = 65_536
-_MAX_TEXT: Final = 2_048
+MAX_TEXT: Final = 2_048
 
 
 class ReceiptStatus(StrEnum):
@@ -131,8 +131,8 @@ def parse_receipt(body: bytes) -> Receipt:
 
 def _text(document: dict[str, object], name: str) -> str | None:
     value = document.get(name)
-    if value is not None and (not isinstance(value, str) or len(value) > _MAX_TEXT):
-        raise ContractError(f"receipt field {name} is not a string of at most {_MAX_TEXT} characters")
+    if value is not None and (not isinstance(value, str) or len(value) > MAX_TEXT):
+        raise ContractError(f"receipt field {name} is not a string of at most {MAX_TEXT} characters")
     return value
 
 

@@ -15,6 +15,7 @@ from waybill.kernel.errors import TransientError
 __all__ = ["Assigned", "StreamConsumer"]
 
 _BATCH: Final = 500
+_LOOK_S: Final = 1.0
 
 
 class Assigned(Protocol):
@@ -51,6 +52,7 @@ class StreamConsumer:
                 "fetch.wait.max.ms": 100,
                 "queued.max.messages.kbytes": 8_192,
                 "log_level": 0,
+                "error_cb": self._on_error,
             }
         )
         self._consumer.subscribe([topic], on_revoke=self._on_revoke, on_lost=self._on_lost)
@@ -72,6 +74,15 @@ class StreamConsumer:
         if records:
             self.trouble = ""
         return records
+
+    def look(self) -> None:
+        """Ask the brokers for the topic, where something was in the way: on an idle topic nothing else would tell."""
+        try:
+            found = self._consumer.list_topics(self._topic, _LOOK_S).topics[self._topic]
+        except KafkaException as error:
+            self.trouble = error.args[0].name()
+        else:
+            self.trouble = found.error.name() if found.error is not None else ""
 
     def partitions(self) -> frozenset[int]:
         """Return what is assigned now."""
@@ -101,6 +112,9 @@ class StreamConsumer:
     def close(self) -> None:
         """Leave the group; `revoked` is called first."""
         self._consumer.close()
+
+    def _on_error(self, error: Any) -> None:
+        self.trouble = error.name()
 
     def _on_revoke(self, _: Any, partitions: list[Any]) -> None:
         offsets = self._assigned.revoked([found.partition for found in partitions])

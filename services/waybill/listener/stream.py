@@ -55,7 +55,8 @@ class StreamSettings:
     group: str = ""
     #: Deliveries executed at one time.
     concurrency: int = 32
-    #: What is read and not settled, waiting records included; over either, reading pauses.
+    #: What is read and not settled; over either, reading pauses. When half of it waits for its turn, the oldest of
+    #: those are told as the gaps they are.
     max_records: int = 1_000
     max_bytes: int = 67_108_864
     #: What waits for an earlier delivery of its aggregate; only where sequences are checked.
@@ -105,7 +106,10 @@ class Stream:
     def is_alive(self) -> dict[str, bool]:
         """Whether the process turns; what an orchestrator restarts it for."""
         asked = self._polled_at
-        return {"polling": asked is None or _CLOCK.monotonic() - asked < _STUCK_S}
+        return {
+            "polling": asked is None or _CLOCK.monotonic() - asked < _STUCK_S,
+            "lanes": self._door is None or not self._door.is_broken,
+        }
 
     def is_ready(self) -> dict[str, bool]:
         """Whether deliveries are taken, with what stands in the way."""
@@ -156,6 +160,8 @@ class Stream:
                 if _CLOCK.monotonic() - committed_at >= _COMMIT_EVERY_S:
                     committed_at = _CLOCK.monotonic()
                     await self._commit(on_thread, consumer)
+                    if self._trouble:
+                        await on_thread(consumer.look)
         finally:
             await on_thread(consumer.close)
             _log.info("stream.left", extra={"topic": self.topic, "group": self.group})
@@ -190,6 +196,9 @@ class Stream:
             work.tell_overdue()
             held += work.held
         self._listener.meter.held(held)
+        # What they wait for may lie behind them: they must not be what stops the reading.
+        for work in self._works.values() if held > self._settings.max_records // 2 else ():
+            work.tell_oldest(work.held // 2)
 
     def _balance(self, consumer: StreamConsumer) -> None:
         """Pause reading when too much is here, and go on once half of it is settled; on the consumer's thread."""

@@ -3,17 +3,18 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import Envelope, GapResolution
 from waybill.contracts.problem import Problem
 from waybill.contracts.receipt import Receipt, parse_receipt
 from waybill.crypto.signing import Signer
 from waybill.infra.kafka import Record
 from waybill.infra.publisher import Publisher
-from waybill.kernel.errors import ConfigError, UnavailableError
+from waybill.kernel.errors import ConfigError, ContractError, UnavailableError
 from waybill.listener.app import Listener
 from waybill.listener.asgi import Headers
 from waybill.listener.core import verification
@@ -44,12 +45,16 @@ class Door:
         self._slots = asyncio.Semaphore(concurrency)
         #: Records that wait for a store or for keys, and results that wait for the brokers.
         self.waits_to_execute = self.waits_to_publish = 0
+        #: Something ended that never should: only another process makes it good.
+        self.is_broken = False
 
-    async def hear(self, record: Record) -> Heard:
-        """Have a record verified and executed, however long the store does not serve."""
+    async def hear(self, record: Record, goes_on: Callable[[], bool]) -> Heard | None:
+        """Have a record verified and executed, however long the store does not serve; None: it was not begun."""
         headers = Headers((name.encode(), value or b"") for name, value in record.headers)
         while True:
             async with self._slots:
+                if not goes_on():
+                    return None
                 heard = await self._try(headers, record.value or b"")
             if heard is not None:
                 return heard
@@ -145,11 +150,21 @@ class PartitionWork:
         """Tell the worker of what waited too long: it decides."""
         now = self._door.listener.clock.now()
         for key, lane in list(self._lanes.items()):
-            overdue = lane.hold.overdue(self._door.bounds, now)
-            lane.hold = lane.hold.without(*overdue)
-            for sequence in overdue:
-                self._spawn(self._give_up(lane.waiting.pop(sequence)))
-            self._leave(key, lane)
+            self._tell_gaps(key, lane, lane.hold.overdue(self._door.bounds, now))
+
+    def tell_oldest(self, count: int) -> None:
+        """Tell the worker of what has waited longest, so many of them."""
+        waiting = [
+            (since, number, key) for key, lane in self._lanes.items() for number, since in lane.hold.since.items()
+        ]
+        for _, number, key in sorted(waiting)[:count]:
+            self._tell_gaps(key, self._lanes[key], (number,))
+
+    def _tell_gaps(self, key: bytes, lane: _Lane, sequences: Sequence[int]) -> None:
+        lane.hold = lane.hold.without(*sequences)
+        for sequence in sequences:
+            self._spawn(self._give_up(lane.waiting.pop(sequence)))
+        self._leave(key, lane)
 
     async def finish(self, budget_s: float) -> None:
         """Begin nothing more, wait for what is under way, and leave the rest to whoever reads on from `base`."""
@@ -173,6 +188,7 @@ class PartitionWork:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
+            self._door.is_broken = True
             task.get_loop().call_exception_handler({"message": "a lane ended", "exception": error, "task": task})
 
     async def _run(self, key: bytes, lane: _Lane) -> None:
@@ -188,11 +204,13 @@ class PartitionWork:
             self._lanes.pop(key, None)
 
     async def _one(self, lane: _Lane, record: Record) -> None:
-        heard = await self._door.hear(record)
+        heard = await self._door.hear(record, lambda: not self._is_closing)
+        if heard is None:
+            return
         message, outcome = heard.message, heard.outcome
         if isinstance(message, Envelope | GapResolution):
             if isinstance(outcome, Executed):
-                await self._door.tell(record, message, parse_receipt(outcome.receipt))
+                await self._door.tell(record, message, _said(outcome.receipt))
                 self._released(lane, message)
             elif isinstance(outcome, Refused):
                 if outcome.problem.reason == "gap" and isinstance(message, Envelope):
@@ -238,3 +256,11 @@ class PartitionWork:
             "record.refused",
             extra={"partition": record.partition, "offset": record.offset, "check": check, "reason": reason},
         )
+
+
+def _said(receipt: bytes) -> Receipt | Problem:
+    """Return what a stored receipt says; one that nobody reads is told as such, or its record would come for ever."""
+    try:
+        return parse_receipt(receipt)
+    except ContractError as error:
+        return Problem(code=ErrorCode.VALIDATION, reason="receipt", detail=str(error))

@@ -2,206 +2,38 @@
 
 import asyncio
 import json
-import secrets
 import signal
+import socket
 import sys
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from fixtures.fix_listener import CRM, erase
+from fixtures.fix_stream import Topic
 
-from waybill.contracts.command import Command
 from waybill.contracts.envelope import (
-    CONTENT_TYPE,
     GapEntry,
     GapResolution,
     Resolution,
     delivery_id_text,
-    render,
     render_gap_resolution,
 )
-from waybill.contracts.names import deliveries_topic, listener_group, results_topic
-from waybill.contracts.result import Result, parse_result
-from waybill.crypto.keys import Algorithm, KeyRecord, jwks_document, new_key, write_keys
+from waybill.contracts.names import listener_group
+from waybill.crypto.keys import Algorithm, jwks_document, new_key, write_keys
 from waybill.crypto.signing import Signer
-from waybill.crypto.verifying import Accept, SignatureHeaders, VerificationKeys, verify
-from waybill.devstack import Stack
 from waybill.infra.clock import SystemClock
-from waybill.infra.kafka_admin import KafkaAdmin
 from waybill.kernel.errors import ConfigError
-from waybill.kernel.ids import Aggregate, CommandId, DeliveryId, Tenant
-from waybill.listener import Done, Limits, Listener, NoStore, PostgresStore, Received
+from waybill.kernel.ids import CommandId, DeliveryId
+from waybill.listener import Done, Listener, NoStore, PostgresStore, Received
 from waybill.listener.core.holding import Bounds
 from waybill.listener.stream import Stream, StreamSettings
-from waybill.testing.clocks import MovableClock
 from waybill.testing.waiting import eventually_async
 
 pytestmark = pytest.mark.stack
-PARTITIONS = 3
-
-
-@dataclass
-class Said:
-    """A result as it lies in the topic."""
-
-    partition: int
-    result: Result
-
-
-@dataclass
-class Topic:
-    """The topics of one tenant's destination, who hands over into them, and who reads what is said."""
-
-    stack: Stack
-    tenant: Tenant
-    dsn: str
-    schema: str
-    clock: MovableClock
-    signer: Signer
-    keys: VerificationKeys
-    tenant_key: KeyRecord
-    results_key: KeyRecord
-    make: Callable[..., Command]
-    handed: dict[str, int] = field(default_factory=dict)
-
-    def command(self, subject: str, sequence: int, **changes: Any) -> Command:
-        aggregate = Aggregate(f"subject/{subject}")
-        data = f'{{"subject":"{subject}-{sequence}"}}'.encode()
-        return self.make(tenant=self.tenant, aggregate=aggregate, sequences={CRM: sequence}, data=data, **changes)
-
-    def hand_over(self, *commands: Command, signer: Signer | None = None) -> None:
-        """Write deliveries as a worker hands them over, each aggregate on its own partition."""
-        bodies = [(c.aggregate, delivery_id_text(c.command_id, CRM), render(c, CRM)) for c in commands]
-        self.write(*bodies, signer=signer)
-
-    def write(self, *bodies: tuple[str, str, bytes], signer: Signer | None = None) -> None:
-        producer = Producer({"bootstrap.servers": self.stack.kafka, "acks": "all"})
-        stamp = int(self.clock.now().timestamp())
-        for aggregate, webhook_id, body in bodies:
-            headers = {
-                "content-type": CONTENT_TYPE,
-                "webhook-id": webhook_id,
-                "webhook-timestamp": str(stamp),
-                "webhook-signature": (signer or self.signer).sign(webhook_id, stamp, body),
-            }
-            partition = self.handed.setdefault(aggregate, len(self.handed) % PARTITIONS)
-            topic = deliveries_topic(self.tenant, CRM)
-            producer.produce(topic, body, aggregate, partition, headers=list(headers.items()))
-        assert producer.flush(30) == 0
-
-    def listener(self, handler: Any = erase, store: PostgresStore | None = None, **limits: Any) -> Listener:
-        listener = Listener(
-            tenant=self.tenant,
-            destination=CRM,
-            keys=self.keys,
-            store=store or PostgresStore(self.dsn, schema=self.schema, max_connections=8),
-            limits=Limits(**limits),
-            clock=self.clock,
-        )
-        listener.on("subject.erase")(handler)
-        return listener
-
-    @asynccontextmanager
-    async def streaming(self, listener: Listener, **settings: Any) -> AsyncIterator[Stream]:
-        signer = Signer([self.results_key])
-        stream = Stream(listener, StreamSettings(bootstrap=self.stack.kafka, results_key=signer, **settings))
-        stop = asyncio.Event()
-        running = asyncio.create_task(stream.run(stop))
-        try:
-            yield stream
-        finally:
-            stop.set()
-            await asyncio.wait_for(running, 60)
-
-    def said(self) -> list[Said]:
-        """Return all results, each verified by the destination's own key."""
-        topic, found = results_topic(self.tenant, CRM), []
-        reader = Consumer({"bootstrap.servers": self.stack.kafka, "group.id": "test", "enable.partition.eof": True})
-        reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-        ended = 0
-        keys = VerificationKeys.from_jwks(jwks_document([self.results_key]))
-        while ended < PARTITIONS:
-            for message in reader.consume(500, 1.0):
-                if message.error() is not None:
-                    ended += 1
-                    continue
-                headers = {name: (value or b"").decode() for name, value in message.headers() or []}
-                signed = SignatureHeaders(
-                    webhook_id=headers["webhook-id"],
-                    timestamp=headers["webhook-timestamp"],
-                    signature=headers["webhook-signature"],
-                )
-                assert isinstance(verify(signed, message.value(), keys, self.clock.now(), None), Accept)
-                found.append(Said(message.partition(), parse_result(message.value())))
-        reader.close()
-        return found
-
-    def committed(self, group: str = "") -> dict[int, int]:
-        """Return the committed offset of each partition."""
-        asked = ConsumerGroupTopicPartitions(
-            group or listener_group(self.tenant, CRM),
-            [TopicPartition(deliveries_topic(self.tenant, CRM), number) for number in range(PARTITIONS)],
-        )
-        admin = AdminClient({"bootstrap.servers": self.stack.kafka})
-        (future,) = admin.list_consumer_group_offsets([asked]).values()
-        return {place.partition: place.offset for place in future.result().topic_partitions if place.offset >= 0}
-
-    def ends(self) -> dict[int, int]:
-        admin = KafkaAdmin(self.stack.kafka, SystemClock())
-        return dict(enumerate(admin.end_offsets(deliveries_topic(self.tenant, CRM), PARTITIONS)))
-
-    async def effects(self) -> list[str]:
-        async with await psycopg.AsyncConnection.connect(self.dsn, autocommit=True) as connection:
-            rows = await (await connection.execute("SELECT what FROM contact_erasure ORDER BY position")).fetchall()
-        return [row[0] for row in rows]
-
-    async def all_said(self, count: int) -> list[Said]:
-        async def look() -> list[Said] | None:
-            found = await asyncio.to_thread(self.said)
-            return found if len({said.result.delivery_id for said in found}) >= count else None
-
-        found = await eventually_async(look, 60)
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-def topic(
-    stack: Stack,
-    site_schema: tuple[str, str],
-    clock: MovableClock,
-    signing_key: KeyRecord,
-    make_command: Callable[..., Command],
-) -> Topic:
-    """A tenant of its own with both topics."""
-    tenant = Tenant(f"s{secrets.token_hex(4)}")
-    admin = KafkaAdmin(stack.kafka, SystemClock())
-    for name in (deliveries_topic(tenant, CRM), results_topic(tenant, CRM)):
-        admin.create(name, partitions=PARTITIONS, replication=1, configs={})
-    schema, dsn = site_schema
-    key = replace(signing_key, key_id=f"{tenant}-20260101-00000001")
-    return Topic(
-        stack=stack,
-        tenant=tenant,
-        dsn=dsn,
-        schema=schema,
-        clock=clock,
-        signer=Signer([key]),
-        keys=VerificationKeys.from_jwks(jwks_document([key])),
-        tenant_key=key,
-        results_key=new_key(Algorithm.ED25519, tenant, datetime(2020, 1, 1, tzinfo=UTC)),
-        make=make_command,
-    )
 
 
 def in_order(effects: list[str]) -> bool:
@@ -432,6 +264,47 @@ async def test_more_than_may_be_held_in_memory_is_not_read(topic: Topic) -> None
     effects = await topic.effects()
     assert len(effects) == len(set(effects)) == 1_200
     assert in_order(effects)
+
+
+async def test_a_proof_nobody_could_read_is_refused_before_the_effect_is_there(topic: Topic) -> None:
+    async def wordy(command: Received, transaction: psycopg.AsyncConnection) -> Done:
+        await erase(command, transaction)
+        return Done(source_version="1", evidence="x" * 3_000, count=1)
+
+    topic.hand_over(topic.command("a", 1))
+    async with topic.streaming(topic.listener(wordy)) as stream:
+        said = await topic.all_said(1)
+        assert stream.is_alive()["lanes"]
+
+    assert [one.result.problem.reason for one in said if one.result.problem] == ["handler_failed"]
+    assert await topic.effects() == []
+    assert topic.committed() == {0: 1}
+
+
+async def test_what_waits_for_its_turn_does_not_stop_the_reading_of_what_it_waits_for(topic: Topic) -> None:
+    topic.hand_over(*(topic.command(f"p{number}", 2) for number in range(20)))
+    topic.hand_over(*(topic.command(f"p{number}", 1) for number in range(20)))
+
+    async with topic.streaming(topic.listener(in_order=True), max_records=10):
+        said = await topic.all_said(40)
+
+    assert Counter(await topic.effects()) >= Counter(f"p{number}-1" for number in range(20))
+    assert {one.result.problem.reason for one in said if one.result.problem} <= {"gap"}
+    assert topic.committed() == topic.ends()
+
+
+async def test_without_brokers_it_is_not_ready(topic: Topic) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        away = f"127.0.0.1:{nobody.getsockname()[1]}"
+        settings = StreamSettings(bootstrap=away, results_key=Signer([topic.results_key]))
+        stream, stop = Stream(topic.listener(), settings), asyncio.Event()
+        running = asyncio.create_task(stream.run(stop))
+
+        await eventually_async(lambda: stream.is_ready()["polling"] and not stream.is_ready()["reading"], 30)
+
+        stop.set()
+        await asyncio.wait_for(running, 30)
 
 
 APP = """

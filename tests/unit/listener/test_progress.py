@@ -19,13 +19,19 @@ def test_nothing_unsettled_is_behind_the_base_whatever_the_order(offsets: set[in
         assert progress.base == (min(unsettled) if unsettled else max(offsets) + 1)
 
 
-def test_a_record_that_comes_again_is_known() -> None:
+def test_a_record_that_comes_again_is_taken_once_while_it_is_here_and_again_when_it_was_settled() -> None:
     progress = Progress()
     assert progress.read(7)
-    progress.settle(7)
-
+    assert progress.read(8)
     assert not progress.read(7)
-    assert progress.base == 8
+    progress.settle(7)
+    progress.settle(8)
+    assert progress.base == 9
+
+    assert progress.read(7)
+    assert progress.base == 7
+    progress.settle(7)
+    assert progress.base == 9
 
 
 def test_nothing_read_is_nothing_to_commit() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.command import DataForm
 from waybill.contracts.envelope import Envelope
-from waybill.contracts.receipt import Receipt, ReceiptStatus
+from waybill.contracts.receipt import MAX_TEXT, Receipt, ReceiptStatus
 from waybill.crypto.sealing import SealBinding, SealingKeys, unseal
 from waybill.kernel.errors import RefusedError
 
@@ -89,6 +89,8 @@ class Done:
         """Refuse what would not be a complete receipt."""
         if not self.source_version or not self.evidence:
             raise ValueError("a receipt needs source_version and evidence")
+        if max(map(len, (self.source_version, self.evidence, self.digest or ""))) > MAX_TEXT:
+            raise ValueError(f"source_version, evidence and digest have at most {MAX_TEXT:,} characters each")
         if self.count is None and not self.digest:
             raise ValueError("a receipt needs count or digest")
         if self.status is ReceiptStatus.ABSENT and self.count:

@@ -20,10 +20,13 @@ class Progress:
     _order: list[int] = field(default_factory=list)
 
     def read(self, offset: int) -> bool:
-        """Take note of a record; False when it was read already, as after a rewind of the client."""
-        if self.position is not None and offset < self.position:
+        """Take note of a record; False when it is here already.
+
+        One that was settled and comes again, since the log was cut or the client went back, is worked off again.
+        """
+        if offset in self._open:
             return False
-        self.position = offset + 1
+        self.position = max(offset + 1, self.position or 0)
         self._open.add(offset)
         heapq.heappush(self._order, offset)
         return True
