@@ -167,6 +167,7 @@ export class Listener {
       const { sourceVersion, evidence, count, digest } = done;
       const lacks = missingFrom({ status: "done", source_version: sourceVersion, evidence, count, digest });
       if (lacks.length > 0) throw new TypeError(`the handler's result lacks ${lacks.join(", ")}`);
+      if (done.status === "absent" && count) throw new TypeError("what was absent was not counted: count is 0 or left out");
       return done;
     } catch (error) {
       if (error instanceof Refuse) throw error;

@@ -81,6 +81,8 @@ test("a handler that refuses or breaks leaves nothing behind", async () => {
   assert.equal((await deliver(listener, message)).json.reason, "handler_failed");
   how = () => ({ sourceVersion: "1", evidence: "e" }); // neither count nor digest
   assert.equal((await deliver(listener, message)).json.reason, "handler_failed");
+  how = () => ({ sourceVersion: "1", evidence: "e", count: 3, status: "absent" }); // what was not there was not counted
+  assert.equal((await deliver(listener, message)).json.reason, "handler_failed");
   assert.equal(effects(), 0);
   how = () => ({ sourceVersion: "1", evidence: "e", count: 0 });
   assert.equal((await deliver(listener, message)).status, 200);

@@ -101,11 +101,13 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     for byte, and shown on the page at /. With --json the address is one JSON line on stdout, printed when requests are
     taken.
     """
-    if (target is None) == (forward_to is None):
-        raise ConfigError("name a listener as module:attribute, or where deliveries go on to with --forward-to")
     if kafka is not None:
+        if forward_to is not None:
+            raise ConfigError("--forward-to stands before a listener that is reached over HTTP: leave out --kafka")
         _stream(target, kafka, results_key, group, metrics_port, as_json=as_json)
         return
+    if (target is None) == (forward_to is None):
+        raise ConfigError("name a listener as module:attribute, or where deliveries go on to with --forward-to")
     if target is not None:
         found, what = _load(target), f"{target} listens"
     else:

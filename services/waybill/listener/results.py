@@ -17,14 +17,12 @@ import uuid
 from dataclasses import dataclass
 from datetime import datetime
 
-from waybill.contracts.envelope import Envelope, GapResolution
+from waybill.contracts.envelope import Envelope
 from waybill.contracts.names import results_topic
 from waybill.contracts.problem import Problem, render_problem
 from waybill.contracts.receipt import Receipt, render_receipt
 from waybill.contracts.result import Result, render_result
 from waybill.crypto.signing import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, Signer
-from waybill.kernel.ids import DeliveryId
-from waybill.listener.core.verification import id_of
 
 __all__ = ["SignedResult", "result_of", "sign_result"]
 
@@ -39,16 +37,15 @@ class SignedResult:
     body: bytes
 
 
-def result_of(message: Envelope | GapResolution, said: Receipt | Problem, stated_at: datetime) -> Result:
-    """Return the result of a delivery, or of a gap resolution: done with a receipt, or refused with a problem."""
+def result_of(envelope: Envelope, said: Receipt | Problem, stated_at: datetime) -> Result:
+    """Return the result of a delivery: done with a receipt, or refused with a problem."""
     rendered = render_receipt(said) if isinstance(said, Receipt) else render_problem(said)
-    delivery_id = DeliveryId(id_of(message))
     return Result(
-        result_id=uuid.uuid5(delivery_id, f"result/{hashlib.sha256(rendered).hexdigest()}"),
-        tenant=message.tenant,
-        destination=message.destination,
-        aggregate=message.aggregate,
-        delivery_id=delivery_id,
+        result_id=uuid.uuid5(envelope.delivery_id, f"result/{hashlib.sha256(rendered).hexdigest()}"),
+        tenant=envelope.tenant,
+        destination=envelope.destination,
+        aggregate=envelope.aggregate,
+        delivery_id=envelope.delivery_id,
         stated_at=stated_at,
         receipt=said if isinstance(said, Receipt) else None,
         problem=said if isinstance(said, Problem) else None,

@@ -73,7 +73,7 @@ class Door:
         is_not_now = isinstance(heard.outcome, Refused) and heard.outcome.problem.reason in _NOT_NOW
         return None if is_not_now else heard
 
-    async def tell(self, record: Record, message: Envelope | GapResolution, said: Receipt | Problem) -> None:
+    async def tell(self, record: Record, message: Envelope, said: Receipt | Problem) -> None:
         """Publish a signed result beside its delivery; returns when it is safe."""
         now = self.listener.clock.now()
         result = result_of(message, said, now)
@@ -210,16 +210,21 @@ class PartitionWork:
         message, outcome = heard.message, heard.outcome
         if isinstance(message, Envelope | GapResolution):
             if isinstance(outcome, Executed):
-                await self._door.tell(record, message, _said(outcome.receipt))
+                await self._tell(record, message, _said(outcome.receipt))
                 self._released(lane, message)
             elif isinstance(outcome, Refused):
                 if outcome.problem.reason == "gap" and isinstance(message, Envelope):
                     self._hold(lane, _Waiting(record, message, outcome.problem))
                     return
-                await self._door.tell(record, message, outcome.problem)
+                await self._tell(record, message, outcome.problem)
         else:
             self._unbelieved(record, heard)
         self._settle(record)
+
+    async def _tell(self, record: Record, message: Envelope | GapResolution, said: Receipt | Problem) -> None:
+        """Tell what came of a delivery; of a gap resolution nobody waits to hear, its hand-over closed it."""
+        if isinstance(message, Envelope):
+            await self._door.tell(record, message, said)
 
     def _hold(self, lane: _Lane, waiting: _Waiting) -> None:
         sequence = waiting.message.sequence

@@ -76,6 +76,7 @@ def test_an_application_that_does_not_start_is_not_available(folder: Path) -> No
     [
         (["--kafka", "127.0.0.1:9", "--results-key", "signing.json"], "needs a listener as module:attribute"),
         (["absent_database:listener", "--kafka", "127.0.0.1:9"], "and --results-key"),
+        (["--forward-to", "http://127.0.0.1:9", "--kafka", "127.0.0.1:9"], "leave out --kafka"),
         (["absent_database:listener", "--kafka", "127.0.0.1:9", "--results-key", "signing.json"], "runs a Listener"),
     ],
 )
