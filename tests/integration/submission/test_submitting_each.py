@@ -56,11 +56,11 @@ def submit(database: "OutboxDatabase", keys: Sequence[str], drafts: Sequence[Com
 
 
 @pytest.fixture
-def database(shared_outbox: "OutboxDatabase") -> "OutboxDatabase":
-    """The session's outbox with what remembers submissions beside it."""
-    with shared_outbox.connect("postgres", autocommit=True) as connection:
+def database(outbox: "OutboxDatabase") -> "OutboxDatabase":
+    """An outbox with a tenant of the test's own, and what remembers submissions beside it."""
+    with outbox.connect("postgres", autocommit=True) as connection:
         prepare(connection, "waybill")
-    return shared_outbox
+    return outbox
 
 
 def issued(database: "OutboxDatabase", subject: str) -> list[tuple[bytes, int]]:
