@@ -21,6 +21,7 @@ __all__ = [
     "NAME",
     "NETWORK",
     "NUMBER",
+    "OWNER",
     "PUBLIC_KEY",
     "RATE",
     "SCHEMA",
@@ -195,3 +196,12 @@ PUBLIC_KEY: Final = matching(
     PUBLIC_KEY_PATTERN, "a public key: whpk_ followed by base64 of 32 bytes", most=49, rule="results"
 )
 VERSION: Final = matching(VERSION_PATTERN, "a version, v<major>.<minor> such as v1.0", most=10, rule="type-version")
+
+#: Who is asked about something that is applied.
+OWNER: Final = Field(
+    key="owner",
+    attr="owner",
+    kind=text_kind("the team that answers for it, 1 to 200 characters", least=1, most=200),
+    required=True,
+    meaning="The team that answers for it.",
+)

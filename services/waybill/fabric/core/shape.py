@@ -41,6 +41,7 @@ from waybill.fabric.core.kinds import (
     NAME,
     NETWORK,
     NUMBER,
+    OWNER,
     PUBLIC_KEY,
     RATE,
     SCHEMA,
@@ -288,13 +289,7 @@ DESTINATION: Final = Shape(
             kind=CONSUMER_GROUP,
             meaning="Over Kafka, the consumer group of its listeners where that is not `waybill.<tenant>.listener.<name>`.",
         ),
-        Field(
-            key="owner",
-            attr="owner",
-            kind=text_kind("the team that answers for it, 1 to 200 characters", least=1, most=200),
-            required=True,
-            meaning="The team that answers for it.",
-        ),
+        OWNER,
         Field(
             key="profile",
             attr="profile",

@@ -3,7 +3,7 @@
 from typing import Final
 
 from waybill.contracts.fabric import CommandTypeConfig, PiiClass, SchemaFormat, TypeVersion
-from waybill.fabric.core.kinds import COMMAND_TYPE, VERSION, Field, Many, Shape, choice, text_kind
+from waybill.fabric.core.kinds import COMMAND_TYPE, OWNER, VERSION, Field, Many, Shape, choice, text_kind
 from waybill.fabric.core.schema_files import MAX_DOCUMENT
 
 __all__ = ["COMMAND_TYPE_ENTRY"]
@@ -44,13 +44,7 @@ COMMAND_TYPE_ENTRY: Final = Shape(
     record=CommandTypeConfig,
     fields=(
         Field(key="name", attr="name", kind=COMMAND_TYPE, required=True, meaning="What producers name."),
-        Field(
-            key="owner",
-            attr="owner",
-            kind=text_kind("the team that answers for it, 1 to 200 characters", least=1, most=200),
-            required=True,
-            meaning="The team that answers for it.",
-        ),
+        OWNER,
         Field(
             key="pii",
             attr="pii",
