@@ -27,7 +27,7 @@ from waybill.infra.publisher import Publisher
 from waybill.kernel.errors import ConfigError, TransientError
 from waybill.listener.app import Listener, purge_hourly
 from waybill.listener.core.holding import Bounds
-from waybill.listener.stream_work import Door, PartitionWork
+from waybill.listener.stream_work import PartitionWork, Shared
 
 __all__ = ["Stream", "StreamSettings"]
 
@@ -93,7 +93,7 @@ class Stream:
         self._works: dict[int, PartitionWork] = {}
         #: Partitions that are read no further until more of what was read is settled.
         self.paused: frozenset[int] = frozenset()
-        self._door: Door | None = None
+        self._shared: Shared | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._polled_at: float | None = None
         self._trouble = ""
@@ -108,17 +108,17 @@ class Stream:
         asked = self._polled_at
         return {
             "polling": asked is None or _CLOCK.monotonic() - asked < _STUCK_S,
-            "lanes": self._door is None or not self._door.is_broken,
+            "lanes": self._shared is None or not self._shared.is_broken,
         }
 
     def is_ready(self) -> dict[str, bool]:
         """Whether deliveries are taken, with what stands in the way."""
-        door = self._door
+        shared = self._shared
         return {
             "polling": self._polled_at is not None and self.is_alive()["polling"],
             "reading": not self._trouble,
-            "executing": door is None or not door.waits_to_execute,
-            "publishing": door is None or not door.waits_to_publish,
+            "executing": shared is None or not shared.waits_to_execute,
+            "publishing": shared is None or not shared.waits_to_publish,
         }
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -130,7 +130,7 @@ class Stream:
         self._loop = asyncio.get_running_loop()
         await self._listener.open()
         publisher = Publisher(self._settings.bootstrap, self.group)
-        self._door = Door(self._listener, self._signer, publisher, self._settings.hold, self._settings.concurrency)
+        self._shared = Shared(self._listener, self._signer, publisher, self._settings.hold, self._settings.concurrency)
         purging = asyncio.create_task(purge_hourly(self._listener))
         thread = ThreadPoolExecutor(1, "stream")
         try:
@@ -184,10 +184,10 @@ class Stream:
         self._trouble = trouble
 
     def _accept(self, records: Sequence[Record]) -> None:
-        assert self._door is not None
+        assert self._shared is not None
         for record in records:
             if record.partition not in self._works:
-                self._works[record.partition] = PartitionWork(self._door)
+                self._works[record.partition] = PartitionWork(self._shared)
             self._works[record.partition].take(record)
 
     def _tick(self) -> None:

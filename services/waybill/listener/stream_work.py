@@ -17,14 +17,14 @@ from waybill.infra.publisher import Publisher
 from waybill.kernel.errors import ConfigError, ContractError, UnavailableError
 from waybill.listener.app import Listener
 from waybill.listener.asgi import Headers
-from waybill.listener.core import verification
 from waybill.listener.core.holding import Bounds, Hold, hold, release
 from waybill.listener.core.progress import Progress
+from waybill.listener.core.verification import Door
 from waybill.listener.executor import Executed, Refused
 from waybill.listener.receiver import Heard
 from waybill.listener.results import result_of, sign_result
 
-__all__ = ["Door", "PartitionWork"]
+__all__ = ["PartitionWork", "Shared"]
 
 _log = logging.getLogger("waybill.listener")
 
@@ -34,7 +34,7 @@ _AGAIN_S: Final = 1.0
 _NOT_NOW: Final = frozenset({"store_unavailable"})
 
 
-class Door:
+class Shared:
     """What all partitions share: the listener, and the way its results go."""
 
     def __init__(
@@ -66,7 +66,7 @@ class Door:
 
     async def _try(self, headers: Headers, body: bytes) -> Heard | None:
         try:
-            heard = await self.listener.hear(verification.Door.KAFKA, headers, body)
+            heard = await self.listener.hear(Door.KAFKA, headers, body)
         except (ConfigError, UnavailableError) as error:
             _log.error("listener.unavailable", extra={"error": error.code, "detail": str(error)})
             return None
@@ -114,8 +114,8 @@ class _Lane:
 class PartitionWork:
     """One assigned partition; lives on the loop."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
         self._progress = Progress()
         self._lanes: dict[bytes, _Lane] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,9 +148,9 @@ class PartitionWork:
 
     def tell_overdue(self) -> None:
         """Tell the worker of what waited too long: it decides."""
-        now = self._door.listener.clock.now()
+        now = self._shared.listener.clock.now()
         for key, lane in list(self._lanes.items()):
-            self._tell_gaps(key, lane, lane.hold.overdue(self._door.bounds, now))
+            self._tell_gaps(key, lane, lane.hold.overdue(self._shared.bounds, now))
 
     def tell_oldest(self, count: int) -> None:
         """Tell the worker of what has waited longest, so many of them."""
@@ -188,7 +188,7 @@ class PartitionWork:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._door.is_broken = True
+            self._shared.is_broken = True
             task.get_loop().call_exception_handler({"message": "a lane ended", "exception": error, "task": task})
 
     async def _run(self, key: bytes, lane: _Lane) -> None:
@@ -204,7 +204,7 @@ class PartitionWork:
             self._lanes.pop(key, None)
 
     async def _one(self, lane: _Lane, record: Record) -> None:
-        heard = await self._door.hear(record, lambda: not self._is_closing)
+        heard = await self._shared.hear(record, lambda: not self._is_closing)
         if heard is None:
             return
         message, outcome = heard.message, heard.outcome
@@ -224,11 +224,11 @@ class PartitionWork:
     async def _tell(self, record: Record, message: Envelope | GapResolution, said: Receipt | Problem) -> None:
         """Tell what came of a delivery; of a gap resolution nobody waits to hear, its hand-over closed it."""
         if isinstance(message, Envelope):
-            await self._door.tell(record, message, said)
+            await self._shared.tell(record, message, said)
 
     def _hold(self, lane: _Lane, waiting: _Waiting) -> None:
         sequence = waiting.message.sequence
-        held = hold(lane.hold, sequence, self._door.bounds, self._door.listener.clock.now())
+        held = hold(lane.hold, sequence, self._shared.bounds, self._shared.listener.clock.now())
         if held is None:
             self._spawn(self._give_up(waiting))
         elif sequence in lane.waiting:  # a copy: the first is answered for both
@@ -245,7 +245,7 @@ class PartitionWork:
         lane.queue.extendleft(lane.waiting.pop(sequence).record for sequence in reversed(freed))
 
     async def _give_up(self, waiting: _Waiting) -> None:
-        await self._door.tell(waiting.record, waiting.message, waiting.problem)
+        await self._shared.tell(waiting.record, waiting.message, waiting.problem)
         self._settle(waiting.record)
 
     def _settle(self, record: Record) -> None:
