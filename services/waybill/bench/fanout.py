@@ -49,14 +49,14 @@ class _Received:
         self._lock = threading.Lock()
         self._by_group: dict[str, int] = {}
 
-    def reader(self, bootstrap: str, group: str, topic: str, listener: Listener) -> GroupReader:
+    def reader(self, bootstrap: str, group: str, topic: str, listener: Listener, among: int = 1) -> GroupReader:
         """Make a reader that tells."""
 
         def told(received: int) -> None:
             with self._lock:
                 self._by_group[group] = received
 
-        return GroupReader(bootstrap, group, topic, listener, told)
+        return GroupReader(bootstrap, group, topic, listener, among, told)
 
     def total(self) -> int:
         """Return the sum over all groups."""
@@ -107,7 +107,7 @@ async def _run(
             await asyncio.to_thread(backlog.load, options.commands)
             await _until(lambda: _acknowledged(worker) >= options.commands * each, "delivering")
             seconds = time.monotonic() - at
-            await asyncio.sleep(1.5)  # the consumers tell once a second
+            await asyncio.sleep(5.5)  # the consumers tell every five seconds
             threads, rss = process.num_threads(), process.memory_info().rss / _MB
             deliveries = options.commands * each
             fetched = (received.total() - bytes_before) / deliveries

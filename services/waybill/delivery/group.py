@@ -19,7 +19,7 @@ from waybill.delivery.desk import Feeds, Given, Owner
 from waybill.delivery.gate import Claimed
 from waybill.delivery.ports import Clients
 from waybill.delivery.reader import ReaderThread
-from waybill.delivery.rows import RowTools
+from waybill.delivery.rows import RowTools, surface
 from waybill.delivery.sender import Target
 from waybill.delivery.senders import Senders
 from waybill.delivery.takeover import NotTakenError
@@ -34,6 +34,8 @@ _RETAKE_S: Final = (0.2, 0.5, 1.0, 2.0)
 _COMMITTED_S: Final = 0.5
 #: How often a partition whose database was set back is looked at.
 _REWOUND_S: Final = 2.0
+#: How often a destination is looked at that has nothing under way and waits for no time.
+_QUIET_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,8 @@ class GroupSettings:
     #: Seconds that attempts may take to end when a partition is given back.
     drain_s: float = 5.0
     clients: Clients = field(default_factory=Clients)
+    #: How many destinations the process works for.
+    among: int = 1
     #: What people decided and destinations said, for all groups.
     feeds: Feeds
 
@@ -71,7 +75,7 @@ class DestinationGroup:
         self._claim = Claim(target.name)
         self._takers: set[asyncio.Task[None]] = set()
         #: Partitions of which we were told that they are somebody else's.
-        self._doubted: set[int] = set()
+        self._doubted, self._look_at = set[int](), 0.0
         self._log = get_logger("delivery").bind(tenant=self.tenant, destination=target.name)
         strand = settings.clients.strand(f"reader {self.name}")
         self._reader = ReaderThread(self._make_reader, self, self.name, strand)
@@ -96,15 +100,19 @@ class DestinationGroup:
         self.senders.resize()
 
     def tick(self) -> None:
-        """Do what time asks for; called some twenty times a second."""
+        """Do what time asks for; called some twenty times a second, while nothing happens it looks twice a second."""
         mono = self.tools.clock.monotonic()
+        if mono < self._look_at and self.senders.is_quiet and self.target.config.results is None:
+            return
+        self._look_at = mono + _QUIET_S
         self.senders.tick(self.tools.clock.now(), mono)
         for actor in list(self.actors.values()):
             actor.tick(mono)
 
     def _make_reader(self, listener: Listener) -> GroupReader:
         topic = commands_topic(self.target.config.tenant)
-        return self._settings.clients.reader(self._settings.bootstrap, self.name, topic, listener)
+        settings = self._settings
+        return settings.clients.reader(settings.bootstrap, self.name, topic, listener, settings.among)
 
     # Receiver: what the reader tells
 
@@ -205,12 +213,8 @@ class DestinationGroup:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._takers.add(task)
-        task.add_done_callback(self._taken)
-
-    def _taken(self, task: "asyncio.Task[None]") -> None:
-        self._takers.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler({"message": "a takeover ended", "exception": error, "task": task})
+        task.add_done_callback(self._takers.discard)
+        task.add_done_callback(surface)
 
     # Desk: what the owners of partitions ask for
 

@@ -166,8 +166,8 @@ class Meter:
         """Read every part once."""
         for here, group in groups.items():
             self._group(here, group)
-            self._collectors[PARTITIONS_STUCK.name].labels(*here).set(stuck.get(here, 0))
-            self._collectors[PARTITIONS_OLD.name].labels(*here).set(old.get(here, 0))
+            self._set(PARTITIONS_STUCK, here, stuck.get(here, 0))
+            self._set(PARTITIONS_OLD, here, old.get(here, 0))
         for tenant, intake in intakes.items():
             for cause, count in intake.letters.items():
                 self._count(DEAD_LETTERS, (tenant, cause), count)
@@ -191,18 +191,27 @@ class Meter:
             (PARTITIONS_REWOUND, sum(actor.problem is not None for actor in actors)),
         )
         for metric, value in gauges:
-            self._collectors[metric.name].labels(*here).set(value)
+            self._set(metric, here, value)
         for why in Kept:
-            self._collectors[HELD_BACK.name].labels(*here, why.value).set(group.senders.valve.why is why)
+            self._set(HELD_BACK, (*here, why.value), group.senders.valve.why is why)
         for result, count in group.counts.items():
             self._count(ATTEMPTS, (*here, result), count)
         for became, count in group.results.items():
             self._count(RESULTS, (*here, became), count)
 
+    def _set(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """Set a gauge where it changed: hundreds of destinations have thousands that do not."""
+        key = (metric.name, *labels)
+        if self._said.get(key) != value:
+            self._said[key] = value
+            self._collectors[metric.name].labels(*labels).set(value)
+
     def _count(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
         """Bring a counter up to a running total; a part that started anew begins at 0 again."""
         key = (metric.name, *labels)
-        collector = self._collectors[metric.name]
-        before = self._said.get(key, 0.0)
+        before = self._said.get(key)
+        if before == value:
+            return
+        before, collector = before or 0.0, self._collectors[metric.name]
         (collector.labels(*labels) if labels else collector).inc(value - before if value >= before else value)
         self._said[key] = value

@@ -5,7 +5,7 @@ is down everything here waits in memory; the lanes that need a row wait with it,
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -73,6 +73,8 @@ class RowTools:
     store: TaskStore
     clock: Clock
     failpoints: Failpoints
+    #: Makes sure that an owner may still write (`beacons.lookout`).
+    still: Callable[[Owned], Awaitable[None]]
     #: Who knows what was acknowledged without a row; None: nobody is asked.
     standing: Standing | None = None
 

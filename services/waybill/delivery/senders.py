@@ -61,6 +61,11 @@ class Senders:
         """How many attempts are under way."""
         return len(self._inflight)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether a tick has nothing to do: nothing is under way, due at a time or restricted."""
+        return not (self._inflight or self._timers or self.valve.is_limited)
+
     def is_under_way(self, lane: Lane) -> bool:
         """Whether an attempt of a lane's head is under way."""
         return any(found is lane for _, found in self._inflight.values())

@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from waybill.contracts.codes import RETRIED
 from waybill.contracts.driver_errors import UNREVIEWED, database_code
 from waybill.delivery.beacons.known import Beacons, RewoundError
-from waybill.delivery.beacons.statements import KNOWS, OWNED, STILL, TAKE, sure_sql
+from waybill.delivery.beacons.statements import KNOWS, OWNED, TAKE, sure_sql
 from waybill.kernel.errors import FencedError, InvariantBroken, TransientError
 
 __all__ = [
@@ -338,16 +338,6 @@ class TaskStore:
         ((is_known, newest),) = await self.write(TAKE, owned, {"owner": owner, "now": now})
         if not is_known:
             raise RewoundError.of(owned.tenant, owned.destination, owned.partition, newest)
-
-    async def still(self, owned: Owned) -> None:
-        """Make sure that this owner may still write, and drop the beacons nobody will look for.
-
-        Raises:
-            FencedError: the partition has another owner, or its database was set back.
-        """
-        ((is_mine,),) = await self._run(STILL, owned.parameters())
-        if not is_mine:
-            raise owned.fenced()
 
     async def known(self, owned: Owned) -> list[uuid.UUID]:
         """Return the ids of all rows of a partition, closed ones too."""

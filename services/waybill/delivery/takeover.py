@@ -73,7 +73,7 @@ async def read_rows(desk: Desk, owned: Owned) -> LeftOver:
     store = desk.tools.store
     await store.take(owned, owner=desk.worker, now=desk.tools.clock.now())
     left = LeftOver(known=await store.known(owned), blocked=await store.lanes(owned))
-    await store.still(owned)
+    await desk.tools.still(owned)
     return left
 
 
@@ -116,7 +116,7 @@ class Sweeper:
 
     async def _round(self, mono: float) -> None:
         try:
-            await self._desk.tools.store.still(self._owner.owned)
+            await self._desk.tools.still(self._owner.owned)
             halted = [lane.aggregate for lane in self._owner.lanes.lanes.values() if lane.halted]
             if self._owner.gone or not self._settler.rows.is_idle:
                 return

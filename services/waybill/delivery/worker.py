@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from waybill.contracts.decision import Decision
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
 from waybill.delivery import metrics
+from waybill.delivery.beacons.lookout import Lookout
 from waybill.delivery.committer import Committer, Pace
 from waybill.delivery.controls.follow import ControlSource, NoControls
 from waybill.delivery.controls.reporting import NoReports, Reporter, ReportSink
@@ -101,7 +102,9 @@ class Worker:
         self.intakes: dict[str, Intake] = {}
         self.registry = CollectorRegistry()
         self._meter = metrics.Meter(self.registry)
-        self.tools = RowTools(store=parts.store, clock=parts.clock, failpoints=parts.failpoints)
+        self.tools = RowTools(
+            store=parts.store, clock=parts.clock, failpoints=parts.failpoints, still=Lookout(parts.store.run).still
+        )
         self._traffic = Traffic(parts.controls, parts.clock, settings.slot, settings.max_in_flight)
         self._watch, self._rescue = StuckWatch(parts.clock), Rescue(parts.clock)
         self._reporter = Reporter(parts.reports, parts.clock, settings.slot)
@@ -224,14 +227,7 @@ class Worker:
             self._restart_at[key] = self._parts.clock.monotonic() + _RESTART_S
             self._log.error("destination.unusable", tenant=key[0], destination=key[1], reason=str(error))
             return
-        settings = GroupSettings(
-            bootstrap=self._settings.bootstrap,
-            worker=self._settings.slot,
-            limits=self._settings.limits,
-            drain_s=self._settings.drain_s,
-            clients=self._parts.clients,
-            feeds=self._feeds,
-        )
+        settings = _group_settings(self._settings, self._parts.clients, self._feeds, self._wanted_groups)
         group = self.groups[key] = DestinationGroup(target, self._committer, self.tools, settings)
         self._traffic.join(key, group)
         group.start()
@@ -305,6 +301,18 @@ def _wanted(config: FabricConfig, settings: WorkerSettings) -> dict[Key, Destina
         for destination in tenant.destinations
         if settings.destination in {None, destination.name}
     }
+
+
+def _group_settings(settings: WorkerSettings, clients: Clients, feeds: Feeds, among: int) -> GroupSettings:
+    return GroupSettings(
+        bootstrap=settings.bootstrap,
+        worker=settings.slot,
+        limits=settings.limits,
+        drain_s=settings.drain_s,
+        clients=clients,
+        among=among,
+        feeds=feeds,
+    )
 
 
 def _intake_settings(tenant: Tenant, settings: WorkerSettings, parts: WorkerParts) -> IntakeSettings:

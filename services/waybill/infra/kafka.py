@@ -134,14 +134,24 @@ class GroupReader:
         group: str,
         topic: str,
         listener: Listener,
+        among: int = 1,
         on_bytes: Callable[[int], None] | None = None,
     ) -> None:
-        """Take what it needs; `on_bytes` is told once a second, on the reader's thread, what it has received in all."""
+        """Take what it needs.
+
+        Args:
+            bootstrap: where the brokers are.
+            group: the consumer group.
+            topic: what it reads.
+            listener: who learns about assignments.
+            among: how many readers the process has; the more, the less each holds and the longer it lets brokers wait.
+            on_bytes: told every few seconds, on the reader's thread, what it has received in all.
+        """
         self._topic, self._group, self._listener = topic, group, listener
         watched: dict[str, Any] = {}
         if on_bytes is not None:
             watched = {
-                "statistics.interval.ms": 1_000,
+                "statistics.interval.ms": 5_000,
                 "stats_cb": lambda text: on_bytes(json.loads(text)["rx_bytes"]),
             }
         self._thread: int | None = None
@@ -159,8 +169,7 @@ class GroupReader:
                 "isolation.level": "read_committed",
                 "max.poll.interval.ms": 30_000,
                 "queued.min.messages": 5_000,
-                "queued.max.messages.kbytes": 8_192,
-                "fetch.wait.max.ms": 250,
+                **_share(among),
                 "fetch.error.backoff.ms": 50,
                 "retry.backoff.ms": 10,
                 "socket.keepalive.enable": True,
@@ -284,6 +293,18 @@ class GroupReader:
     def _on_lost(self, consumer: Any, partitions: list[Any]) -> None:
         self._listener.lost([found.partition for found in partitions])
         consumer.incremental_unassign(partitions)
+
+
+def _share(among: int) -> dict[str, int]:
+    """Return what one reader of so many may hold, and how long a fetch waits that finds nothing.
+
+    A fetch ends at once when there is something. But it is one for all partitions of a broker, and one that is resumed
+    meanwhile waits for its end: so few readers ask often, and all of a process together ask brokers 500 times a second.
+    """
+    return {
+        "queued.max.messages.kbytes": max(512, min(8_192, 262_144 // among)),
+        "fetch.wait.max.ms": max(250, min(1_000, 2 * among)),
+    }
 
 
 def _nothing(step: str) -> None:

@@ -110,13 +110,11 @@ class Database(DecidedTables):
         if query in _READS:
             answer(_READS[query](self, values))
             return
-        key = key_of(values)
         if query == marks.STILL:
-            is_mine = self._is_mine(query, self._owner(key), values)
-            if is_mine:
-                self.purge(values)
-            answer([(int(is_mine),)])
-        elif query == marks.TAKE:
+            answer(self._still(query, values))
+            return
+        key = key_of(values)
+        if query == marks.TAKE:
             self._lock(key, lambda: self._take(key, values, lasts_s, answer), answer, exclusive=True)
         elif query in _WRITES:
             locks = "FOR SHARE" in query
@@ -212,6 +210,18 @@ class Database(DecidedTables):
                 self._let_go(owner)
 
         self._timeline.after(lasts_s, commit)
+
+    def _still(self, query: str, values: Values) -> list[tuple[Any, ...]]:
+        """Tell which of some assignments still are the owners, and drop what they no longer need."""
+        names = ("tenant", "destination", "partition", "epoch", "beacon", "named")
+        mine = []
+        for asked in zip(*(values[f"{name}s"] for name in names), strict=True):
+            each = dict(zip(names, asked, strict=True))
+            is_newest = "partition, epoch)" not in query or self._owner(key_of(each)).epoch == each["epoch"]
+            if is_newest and ("partition, beacon)" not in query or self.has_beacon(each)):
+                self.purge(each)
+                mine.append(asked[:4])
+        return mine
 
     def _is_mine(self, query: str, owner: _Owner, values: Values) -> bool:
         is_newest = "epoch = %(epoch)s" not in query or owner.epoch == values["epoch"]

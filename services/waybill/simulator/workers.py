@@ -146,7 +146,7 @@ class Workers:
         return _Signer()
 
     def _clients(self, process: SimProcess) -> Clients:
-        def reader(bootstrap: str, group: str, topic: str, listener: Any) -> GroupReader:
+        def reader(bootstrap: str, group: str, topic: str, listener: Any, among: int = 1) -> GroupReader:
             return cast("GroupReader", SimReader(process, self._wire, group, listener))
 
         def producer(bootstrap: str, transactional_id: str, *, at_step: Act) -> TransactionalProducer:

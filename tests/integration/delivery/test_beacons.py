@@ -1,10 +1,12 @@
 """Beacons in a real PostgreSQL: left with every write, asked for by each, and what a rebuild puts in their place."""
 
+import asyncio
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -12,7 +14,8 @@ from fixtures.fix_stack import FreshDatabase
 
 from waybill.contracts.fabric import DestinationConfig
 from waybill.delivery.beacons.judging import Kept
-from waybill.delivery.beacons.known import RewoundError
+from waybill.delivery.beacons.known import Beacons, RewoundError
+from waybill.delivery.beacons.lookout import Lookout
 from waybill.delivery.beacons.ports import Note
 from waybill.delivery.beacons.tables import PostgresTables
 from waybill.delivery.core.position import Position
@@ -118,8 +121,42 @@ async def test_every_write_of_an_owner_leaves_a_beacon_and_the_look_drops_the_ol
 
     mine.beacons.promise()
     mine.beacons.carried(9)
-    await store.still(mine)
+    await Lookout(store.run).still(mine)
     assert beacons(migrated) == [(seen[3], 7)], "a committed offset names the newest"
+
+
+@pytest.mark.requirement("RS-3")
+async def test_many_owners_are_looked_after_in_one_statement_each_for_itself(
+    store: TaskStore, migrated: FreshDatabase
+) -> None:
+    mine, robbed, rewound = (
+        owned(),
+        replace(owned(), partition=1, beacons=Beacons()),
+        replace(owned(), partition=2, beacons=Beacons()),
+    )
+    for each in (mine, robbed, rewound):
+        await store.take(each, owner="w", now=NOW)
+    await store.insert(mine, [image(1)], NOW)
+    mine.beacons.promise()
+    mine.beacons.carried(1)
+    await store.take(replace(robbed, epoch=uuid.UUID(int=9), beacons=Beacons()), owner="w2", now=NOW)
+    with closing(psycopg.connect(migrated.dsn(), autocommit=True)) as connection:
+        connection.execute("DELETE FROM delivery.beacon WHERE partition = 2")
+    statements: list[str] = []
+
+    async def run(query: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        statements.append(query)
+        return await store.run(query, values)
+
+    lookout = Lookout(run)
+    found = await asyncio.gather(*map(lookout.still, (mine, robbed, rewound)), return_exceptions=True)
+
+    assert [type(each) for each in found] == [type(None), FencedError, FencedError]
+    assert len(statements) == 1
+    kept = [beacon for beacon, _ in beacons(migrated)]
+    assert kept[0] == robbed.beacons.newest, "who is not the owner drops nothing"
+    assert mine.beacons.newest in kept
+    assert len(kept) == 3, "and the owner drops what is older than what is named"
 
 
 @pytest.mark.requirement("RS-3", "DC-23")
@@ -151,7 +188,7 @@ async def test_an_owner_writes_and_reads_nothing_once_its_beacon_is_gone(
         lambda: store.insert(mine, [image(2)], NOW),
         lambda: store.published(mine, [(str(uuid.UUID(int=1)), 0, None)]),
         lambda: store.feed(mine, ["subject/9"], 5),
-        lambda: store.still(mine),
+        lambda: Lookout(store.run).still(mine),
         lambda: intents.begin(mine, [Opening(delivery_id=str(uuid.UUID(int=3)), record_offset=3, number=1)], NOW),
         lambda: intents.look(mine, [str(uuid.UUID(int=3))]),
     ):

@@ -112,3 +112,27 @@ async def test_lanes_of_an_owner_that_is_gone_are_let_go_while_nothing_starts() 
     senders.forget([gone])
 
     assert senders.ready == 1
+
+
+async def test_senders_are_quiet_while_nothing_is_under_way_due_at_a_time_or_restricted() -> None:
+    destination = Destination()
+    senders = Senders(cast("Any", destination), SystemClock())
+    owner: Any = Owner([item(1)])
+    senders.resize()
+    assert senders.is_quiet
+
+    senders.later(SystemClock().now(), owner, Lane("subject/1"))
+    assert not senders.is_quiet, "a time is waited for"
+    senders.forget([owner])
+    assert senders.is_quiet
+
+    senders.offer(owner, Lane("subject/1"))
+    await _until(lambda: len(destination.gates) == 1)
+    assert not senders.is_quiet, "an attempt is under way"
+    destination.gates[0].set()
+    await _until(lambda: owner.ended == 1)
+    assert senders.is_quiet
+
+    senders.valve.is_limited = True
+    assert not senders.is_quiet, "something restricts the destination"
+    await senders.stop()

@@ -132,3 +132,21 @@ def test_a_partition_that_gets_a_new_owner_is_read_from_where_that_one_says(read
     reader.resume(0, 8)
 
     assert read(reader) == [(0, 8), (0, 9), (0, 10)]
+
+
+@pytest.mark.parametrize(
+    ("among", "holds_kb", "waits_ms"), [(1, 8_192, 250), (50, 5_242, 250), (200, 1_310, 400), (10_000, 512, 1_000)]
+)
+def test_many_readers_of_a_process_hold_less_each_and_ask_brokers_less_often(
+    monkeypatch: pytest.MonkeyPatch, among: int, holds_kb: int, waits_ms: int
+) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def make(settings: dict[str, Any]) -> ForgetfulConsumer:
+        seen.append(settings)
+        return ForgetfulConsumer(settings)
+
+    monkeypatch.setattr(kafka, "Consumer", make)
+    GroupReader("127.0.0.1:1", "group", TOPIC, Silent(), among)
+
+    assert (seen[0]["queued.max.messages.kbytes"], seen[0]["fetch.wait.max.ms"]) == (holds_kb, waits_ms)

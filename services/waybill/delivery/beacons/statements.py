@@ -48,13 +48,21 @@ WITH o AS (SELECT 1 WHERE {_NAMED}), {LEAVES}, w AS (
 SELECT (SELECT count(*) FROM o), {_NEWEST}
 """
 
-# Whether this owner may still write. Beacons older than the one a committed offset names go: nobody looks for them.
-STILL: Final = f"""{MINE}
+# Which of some owners may still write. Beacons older than the one a committed offset names go: nobody looks for them.
+STILL: Final = """
+WITH asked AS (
+    SELECT * FROM unnest(%(tenants)s::text[], %(destinations)s::text[], %(partitions)s::integer[],
+        %(epochs)s::uuid[], %(beacons)s::uuid[], %(nameds)s::uuid[])
+        AS a (tenant, destination, partition, epoch, beacon, named)
+), o AS (
+    SELECT asked.* FROM asked
+    JOIN delivery.partition_owner USING (tenant, destination, partition, epoch)
+    JOIN delivery.beacon USING (tenant, destination, partition, beacon)
 ), d AS (
-    DELETE FROM delivery.beacon AS b USING o
-    WHERE b.tenant = %(tenant)s AND b.destination = %(destination)s AND b.partition = %(partition)s
-      AND b.number < (SELECT number FROM delivery.beacon WHERE {_PLACE} AND beacon = %(named)s)
-) SELECT count(*) FROM o
+    DELETE FROM delivery.beacon AS b USING o JOIN delivery.beacon AS n USING (tenant, destination, partition)
+    WHERE n.beacon = o.named AND b.number < n.number
+      AND b.tenant = o.tenant AND b.destination = o.destination AND b.partition = o.partition
+) SELECT tenant, destination, partition, epoch FROM o
 """
 
 
