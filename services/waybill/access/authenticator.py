@@ -1,7 +1,7 @@
 """The one question every door asks: who is this?
 
-`Authenticator` is the port. `KeyAuthenticator` answers it from API keys of the control database and remembers each
-record for `MEMORY_S`, so that a busy principal costs no query per request: a key that was revoked lets nobody in
+`Authenticator` is the port for what stands in `Authorization`. `KeyAuthenticator` answers it from API keys of the
+control database. `KnownKeys` remembers each record for `MEMORY_S`, so that a busy principal costs no query per request: a key that was revoked lets nobody in
 after that time. Ids nobody has are not remembered, so that guessing fills no memory.
 """
 
@@ -16,7 +16,7 @@ from waybill.access.keys import COLUMNS, record_of
 from waybill.infra.log import get_logger
 from waybill.kernel.clock import Clock
 
-__all__ = ["MEMORY_S", "Authenticator", "KeyAuthenticator", "find_key"]
+__all__ = ["MEMORY_S", "Authenticator", "FindKey", "KeyAuthenticator", "KnownKeys", "find_key"]
 
 #: How long a revoked key may go on.
 MEMORY_S: Final = 5.0
@@ -51,25 +51,15 @@ def find_key(pool: AsyncConnectionPool[Any]) -> FindKey:
     return find
 
 
-class KeyAuthenticator:
-    """Lets in by API key."""
+class KnownKeys:
+    """Records of keys by id, each remembered for `MEMORY_S`."""
 
     def __init__(self, find: FindKey, clock: Clock) -> None:
         self._find, self._clock = find, clock
         self._known: dict[str, tuple[float, KeyRecord]] = {}
-        self._log = get_logger("access")
 
-    async def authenticate(self, authorization: str | None) -> Principal | Refusal:
-        """Return who it is, or why nobody is let in; what is refused is logged by key id, never with the key."""
-        presented = read_credentials(authorization)
-        if isinstance(presented, Refusal):
-            return presented
-        found = judge(presented, await self._record(presented.key_id), self._clock.now())
-        if isinstance(found, Refusal):
-            self._log.warning("access.refused", key_id=presented.key_id, refusal=found.value)
-        return found
-
-    async def _record(self, key_id: str) -> KeyRecord | None:
+    async def record(self, key_id: str) -> KeyRecord | None:
+        """Return what is stored under an id, at most `MEMORY_S` old."""
         now = self._clock.monotonic()
         until, known = self._known.get(key_id, (0.0, None))
         if known is not None and now < until:
@@ -81,3 +71,21 @@ class KeyAuthenticator:
                 self._known.pop(next(iter(self._known)))
             self._known[key_id] = (now + MEMORY_S, record)
         return record
+
+
+class KeyAuthenticator:
+    """Lets in by API key."""
+
+    def __init__(self, find: FindKey, clock: Clock) -> None:
+        self._keys, self._clock = KnownKeys(find, clock), clock
+        self._log = get_logger("access")
+
+    async def authenticate(self, authorization: str | None) -> Principal | Refusal:
+        """Return who it is, or why nobody is let in; what is refused is logged by key id, never with the key."""
+        presented = read_credentials(authorization)
+        if isinstance(presented, Refusal):
+            return presented
+        found = judge(presented, await self._keys.record(presented.key_id), self._clock.now())
+        if isinstance(found, Refusal):
+            self._log.warning("access.refused", key_id=presented.key_id, refusal=found.value)
+        return found

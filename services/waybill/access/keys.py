@@ -6,7 +6,7 @@ two keys that were told and none that was lost.
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -29,14 +29,14 @@ from waybill.kernel.ids import Tenant
 
 __all__ = ["COLUMNS", "KeyRing", "Minted", "record_of"]
 
-COLUMNS: Final = "key_id, tenant, principal, scopes, digest, created_at, created_by, expires_at, revoked_at"
+COLUMNS: Final = "key_id, tenant, principal, scopes, digest, public_key, created_at, created_by, expires_at, revoked_at"
 _LIST: Final = f"""
 SELECT {COLUMNS} FROM access.api_key
 WHERE (%(tenant)s::text IS NULL OR tenant = %(tenant)s) AND (%(principal)s::text IS NULL OR principal = %(principal)s)
 ORDER BY tenant, principal, created_at, key_id
 """  # noqa: S608 - constants
 _ADD: Final = f"""
-INSERT INTO access.api_key ({COLUMNS}) VALUES (%(key_id)s, %(tenant)s, %(principal)s, %(scopes)s, %(digest)s,
+INSERT INTO access.api_key ({COLUMNS}) VALUES (%(key_id)s, %(tenant)s, %(principal)s, %(scopes)s, %(digest)s, %(public_key)s,
     %(created_at)s, %(created_by)s, %(expires_at)s, NULL)
 """  # noqa: S608 - constants
 _SHORTEN: Final = "UPDATE access.api_key SET expires_at = %s WHERE key_id = %s"
@@ -56,6 +56,7 @@ class Minted:
     """A key that was just made; nobody can read `text` again."""
 
     record: KeyRecord
+    #: Empty where its holder has it: a private key never comes here.
     text: str = field(repr=False)
 
 
@@ -66,9 +67,24 @@ class KeyRing:
         self._connection, self._clock = connection, clock
 
     def create(
-        self, tenant: Tenant, principal: str, scopes: frozenset[Scope], *, lifetime: timedelta | None, by: str
+        self,
+        tenant: Tenant,
+        principal: str,
+        scopes: frozenset[Scope],
+        *,
+        lifetime: timedelta | None,
+        by: str,
+        public_key: bytes | None = None,
     ) -> Minted:
         """Make the first key of a principal, or the first after all of its others ended.
+
+        Args:
+            tenant: whose principal.
+            principal: its name.
+            scopes: what the key lets it do.
+            lifetime: None is without end.
+            by: who makes it.
+            public_key: of a principal that signs its requests, Ed25519, 32 bytes; None makes an API key.
 
         Raises:
             RefusedError: it has one that lets it in: `rotate`, so that nobody is locked out.
@@ -82,15 +98,25 @@ class KeyRing:
                     f"{tenant}/{principal} has a key in force: `waybill access keys rotate` makes the next one",
                     rule="key-in-force",
                 )
-            return self._mint(tenant, principal, scopes, expiry(now, lifetime), by)
+            wanted = self._wanted(tenant, principal, scopes, expiry(now, lifetime), by)
+            return self._mint(wanted, public_key)
 
     def rotate(
-        self, tenant: Tenant, principal: str, *, lifetime: timedelta | None, overlap: timedelta, by: str
+        self,
+        tenant: Tenant,
+        principal: str,
+        *,
+        lifetime: timedelta | None,
+        overlap: timedelta,
+        by: str,
+        public_key: bytes | None = None,
     ) -> Minted:
         """Make the next key, with the scopes of the newest in force, and let the others end after `overlap`.
 
+        A principal goes over from API keys to signed requests by a rotation, and never back without being told to.
+
         Raises:
-            RefusedError: there is none to take the place of.
+            RefusedError: there is none to take the place of, or it signs its requests and no public key came.
         """
         now = self._clock.now()
         with self._connection.transaction():
@@ -101,7 +127,13 @@ class KeyRing:
                     f"{tenant}/{principal} has no key in force: `waybill access keys create` makes one",
                     rule="no-key-in-force",
                 )
-            minted = self._mint(tenant, principal, live[-1].scopes, expiry(now, lifetime), by)
+            if live[-1].public_key is not None and public_key is None:
+                raise RefusedError(
+                    f"{tenant}/{principal} signs its requests: give its next public key, `--public-key`",
+                    rule="public-key-needed",
+                )
+            wanted = self._wanted(tenant, principal, live[-1].scopes, expiry(now, lifetime), by)
+            minted = self._mint(wanted, public_key)
             ends = shortened(live, now, overlap)
             for each in live:
                 if (end := ends.get(each.key_id)) is not None:
@@ -138,24 +170,28 @@ class KeyRing:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(_HISTORY.encode(), {"tenant": tenant, "limit": limit}).fetchall()
 
-    def _mint(
+    def _wanted(
         self, tenant: Tenant, principal: str, scopes: frozenset[Scope], expires_at: datetime | None, by: str
-    ) -> Minted:
-        key_id, now = secrets.token_bytes(ID_BYTES), self._clock.now()
-        text = key_text(key_id, secrets.token_bytes(SECRET_BYTES))
-        record = KeyRecord(
-            key_id=key_id.hex(),
+    ) -> KeyRecord:
+        return KeyRecord(
+            key_id=secrets.token_hex(ID_BYTES),
             tenant=tenant,
             principal=principal,
             scopes=scopes,
-            digest=digest_of(text),
-            created_at=now,
+            created_at=self._clock.now(),
             created_by=by,
             expires_at=expires_at,
         )
-        values = {name: getattr(record, name) for name in COLUMNS.split(", ")} | {"scopes": sorted(scopes)}
+
+    def _mint(self, wanted: KeyRecord, public_key: bytes | None) -> Minted:
+        if public_key is None:
+            text = key_text(bytes.fromhex(wanted.key_id), secrets.token_bytes(SECRET_BYTES))
+            record = replace(wanted, digest=digest_of(text))
+        else:
+            text, record = "", replace(wanted, public_key=public_key)
+        values = {name: getattr(record, name) for name in COLUMNS.split(", ")} | {"scopes": sorted(record.scopes)}
         self._connection.execute(_ADD.encode(), values)
-        self._tell(record, "created", by, now, ", ".join(sorted(scopes)))
+        self._tell(record, "created", record.created_by, record.created_at, ", ".join(sorted(record.scopes)))
         return Minted(record=record, text=text)
 
     def _tell(self, key: KeyRecord, action: str, by: str, at: datetime, detail: str) -> None:
@@ -165,4 +201,5 @@ class KeyRing:
 def record_of(row: Mapping[str, Any]) -> KeyRecord:
     """Read one row; a scope this version does not know lets nobody do anything."""
     known = frozenset(Scope(word) for word in row["scopes"] if word in set(Scope))
-    return KeyRecord(**{**row, "scopes": known, "digest": bytes(row["digest"])})
+    stored = {name: None if row[name] is None else bytes(row[name]) for name in ("digest", "public_key")}
+    return KeyRecord(**{**row, "scopes": known, **stored})

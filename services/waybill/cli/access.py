@@ -12,6 +12,7 @@ import typer
 from waybill.access import KeyRing, Minted
 from waybill.access.core.keys import KeyRecord, read_scopes
 from waybill.cli.output import JsonFlag, console, print_json, print_table
+from waybill.crypto.key_texts import read_public_key
 from waybill.fabric.store import load_applied
 from waybill.infra.addresses import Addresses
 from waybill.infra.clock import SystemClock
@@ -23,7 +24,7 @@ from waybill.kernel.units import parse_duration
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Who may come in through an API.")
-keys = typer.Typer(no_args_is_help=True, help="API keys: make, list, rotate, revoke.")
+keys = typer.Typer(no_args_is_help=True, help="Keys of principals: make, list, rotate, revoke.")
 app.add_typer(keys, name="keys")
 
 TenantArgument = Annotated[str, typer.Argument(help="The tenant.")]
@@ -31,32 +32,39 @@ PrincipalArgument = Annotated[str, typer.Argument(help="Who holds the key: a sys
 ExpiresOption = Annotated[str, typer.Option("--expires", help="How long the key lives, such as 90d; or never.")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who does it. Default: the user of this session.")]
 
-COLUMNS = ("tenant", "principal", "key_id", "scopes", "state", "created_at", "created_by", "expires_at")
+PublicKeyOption = Annotated[
+    str | None,
+    typer.Option("--public-key", help="Ed25519 key it signs its requests with: a PEM file, or whpk_ and base64."),
+]
+
+COLUMNS = ("tenant", "principal", "key_id", "kind", "scopes", "state", "created_at", "created_by", "expires_at")
 
 
 @keys.command("create")
-def create_command(
+def create_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     tenant: TenantArgument,
     principal: PrincipalArgument,
     scope: Annotated[list[str], typer.Option("--scope", help="What it may do; repeat it.")],
+    public_key: PublicKeyOption = None,
     expires: ExpiresOption = "365d",
     by: ByOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Make the first API key of a principal and print it: it is shown this once, only its digest is kept."""
-    scopes, lifetime = read_scopes(scope), _lifetime(expires)
+    """Make the first key of a principal: an API key, shown this once, or its public key where it signs its requests."""
+    scopes, lifetime, public = read_scopes(scope), _lifetime(expires), _public_key(public_key)
     with _ring() as (connection, ring):
         if load_applied(connection).tenant(tenant) is None:
             raise ConfigError(f"{tenant}: no such tenant is applied")
-        minted = ring.create(Tenant(tenant), principal, scopes, lifetime=lifetime, by=by or _user())
+        minted = ring.create(Tenant(tenant), principal, scopes, lifetime=lifetime, by=by or _user(), public_key=public)
     _tell(minted, as_json=as_json)
 
 
 @keys.command("rotate")
-def rotate_command(
+def rotate_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     tenant: TenantArgument,
     principal: PrincipalArgument,
     overlap: Annotated[str, typer.Option("--overlap", help="How long the keys before it go on, such as 24h.")] = "24h",
+    public_key: PublicKeyOption = None,
     expires: ExpiresOption = "365d",
     by: ByOption = None,
     as_json: JsonFlag = False,
@@ -69,6 +77,7 @@ def rotate_command(
             lifetime=_lifetime(expires),
             overlap=_duration("--overlap", overlap),
             by=by or _user(),
+            public_key=_public_key(public_key),
         )
     _tell(minted, as_json=as_json)
 
@@ -103,7 +112,7 @@ def list_command(
     if as_json:
         print_json({"keys": rows})
     else:
-        print_table("API keys", COLUMNS, [{**row, "scopes": ", ".join(row["scopes"])} for row in rows])
+        print_table("keys", COLUMNS, [{**row, "scopes": ", ".join(row["scopes"])} for row in rows])
 
 
 @app.command("history")
@@ -124,11 +133,12 @@ def history_command(
 def _tell(minted: Minted, *, as_json: bool) -> None:
     row = _row(minted.record, minted.record.created_at)
     if as_json:
-        print_json({**row, "key": minted.text})
+        print_json({**row, "key": minted.text} if minted.text else row)
         return
-    console.print("shown this once, keep it safe:", markup=False, highlight=False)
-    print(minted.text)
-    print_table("API key", COLUMNS, [{**row, "scopes": ", ".join(row["scopes"])}])
+    if minted.text:
+        console.print("shown this once, keep it safe:", markup=False, highlight=False)
+        print(minted.text)
+    print_table("key", COLUMNS, [{**row, "scopes": ", ".join(row["scopes"])}])
 
 
 def _row(key: KeyRecord, now: datetime) -> dict[str, Any]:
@@ -137,6 +147,7 @@ def _row(key: KeyRecord, now: datetime) -> dict[str, Any]:
         "tenant": key.tenant,
         "principal": key.principal,
         "key_id": key.key_id,
+        "kind": "API key" if key.public_key is None else "public key",
         "scopes": sorted(key.scopes),
         "state": state,
         "created_at": key.created_at,
@@ -154,6 +165,10 @@ def _ring() -> Iterator[tuple[psycopg.Connection[Any], KeyRing]]:
             yield connection, KeyRing(connection, SystemClock())
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
             raise ConfigError("the control database is older than this waybill: run `waybill migrate`") from error
+
+
+def _public_key(text: str | None) -> bytes | None:
+    return read_public_key(text) if text is not None else None
 
 
 def _lifetime(text: str) -> timedelta | None:

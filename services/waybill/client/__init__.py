@@ -20,6 +20,17 @@ does nothing itself; `Client` and `AsyncClient` run the same decisions. Source: 
 
 from waybill.client.asynchronous import AsyncClient
 from waybill.client.core.records import AmbiguousError, Command, Delivery, RefusalError, Submission, Waited
+from waybill.client.signing import RequestSigner
 from waybill.client.synchronous import Client
 
-__all__ = ["AmbiguousError", "AsyncClient", "Client", "Command", "Delivery", "RefusalError", "Submission", "Waited"]
+__all__ = [
+    "AmbiguousError",
+    "AsyncClient",
+    "Client",
+    "Command",
+    "Delivery",
+    "RefusalError",
+    "RequestSigner",
+    "Submission",
+    "Waited",
+]

@@ -11,7 +11,7 @@ import httpx
 from waybill.client.core import operations
 from waybill.client.core.operations import BATCH, SINGLE, Call, Pause, Told, body_of
 from waybill.client.core.records import Command, Delivery, Submission, Waited
-from waybill.client.exchange import PATIENCE_S, TIMEOUT_S, headers_of, lost, reply
+from waybill.client.exchange import PATIENCE_S, TIMEOUT_S, auth_of, headers_of, lost, reply
 from waybill.infra.clock import SystemClock
 
 __all__ = ["AsyncClient"]
@@ -25,7 +25,7 @@ class AsyncClient:
     def __init__(
         self,
         url: str,
-        key: str,
+        key: str | httpx.Auth,
         *,
         timeout_s: float = TIMEOUT_S,
         patience_s: float = PATIENCE_S,
@@ -35,13 +35,15 @@ class AsyncClient:
 
         Args:
             url: of the API, without a path.
-            key: the API key.
+            key: the API key; or a `RequestSigner`, to sign requests instead.
             timeout_s: of one attempt.
             patience_s: of one call, all its attempts and waits together.
             transport: in place of httpx's own, where TLS or proxies are special.
         """
         self._url, self._patience_s = url.rstrip("/"), patience_s
-        self._http = httpx.AsyncClient(headers=headers_of(key), timeout=timeout_s, transport=transport)
+        self._http = httpx.AsyncClient(
+            headers=headers_of(key), auth=auth_of(key), timeout=timeout_s, transport=transport
+        )
         self._clock = SystemClock()
 
     async def submit(self, command: Mapping[str, Any] | bytes, idempotency_key: str) -> Submission:

@@ -7,7 +7,7 @@ import httpx
 from waybill import __version__
 from waybill.client.core.operations import Lost, Reply
 
-__all__ = ["PATIENCE_S", "TIMEOUT_S", "headers_of", "lost", "reply"]
+__all__ = ["PATIENCE_S", "TIMEOUT_S", "auth_of", "headers_of", "lost", "reply"]
 
 #: Of one attempt.
 TIMEOUT_S: Final = 10.0
@@ -17,9 +17,15 @@ PATIENCE_S: Final = 60.0
 _NEVER_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol)
 
 
-def headers_of(key: str) -> dict[str, str]:
+def headers_of(key: str | httpx.Auth) -> dict[str, str]:
     """Return the headers of every request."""
-    return {"authorization": f"Bearer {key}", "user-agent": f"waybill-client/{__version__}"}
+    shown = {"authorization": f"Bearer {key}"} if isinstance(key, str) else {}
+    return {**shown, "user-agent": f"waybill-client/{__version__}"}
+
+
+def auth_of(key: str | httpx.Auth) -> httpx.Auth | None:
+    """Return what signs every request, None where an API key is shown."""
+    return None if isinstance(key, str) else key
 
 
 def reply(response: httpx.Response) -> Reply:

@@ -17,7 +17,7 @@ from psycopg_pool import PoolTimeout
 from starlette.exceptions import HTTPException
 
 from waybill import __version__
-from waybill.access import Authenticator, Principal, Scope
+from waybill.access import Authenticator, Principal, Scope, SignedRequests
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.problem import Problem
 from waybill.contracts.result import MAX_BYTES as MAX_RESULT
@@ -64,6 +64,7 @@ class Parts:
     """What the paths are built over."""
 
     authenticator: Authenticator
+    signed: SignedRequests
     submitter: Submitter
     deliveries: Deliveries
     stating: Stating
@@ -74,7 +75,7 @@ def build_app(parts: Parts, lifespan: Lifespan | None = None) -> FastAPI:
     """Return the API as an ASGI application."""
     app = FastAPI(title="Waybill submission API", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.router.route_class = Plain
-    doors = Doors(parts.authenticator)
+    doors = Doors(parts.authenticator, parts.signed)
     _add_submissions(app, doors, _Paths(parts.submitter))
     _add_deliveries(app, doors, ReadingPaths(parts.deliveries))
     _add_results(app, doors, parts.stating)
@@ -259,7 +260,11 @@ async def _unexpected(request: Request, error: Exception) -> Response:
 def _described(app: FastAPI) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, openapi_version="3.1.0", routes=app.routes)
-        scheme = {"type": "http", "scheme": "bearer", "description": "An API key, or a token of a named issuer."}
+        scheme = {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "An API key, or a token of a named issuer; or sign the request.",
+        }
         document["components"] = {"schemas": dict(SCHEMAS), "securitySchemes": {"apiKey": scheme}}
         app.openapi_schema = document
     return app.openapi_schema

@@ -12,17 +12,19 @@ from typing import Any, Final
 
 import psycopg
 from prometheus_client import CollectorRegistry
-from psycopg_pool import PoolTimeout
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from waybill.access import KeyAuthenticator
+from waybill.access import KeyAuthenticator, SignedRequests
 from waybill.access.authenticator import find_key
 from waybill.access.core.tokens import Issuer
+from waybill.access.signed_requests import forget_nonces, remember_nonces
 from waybill.access.tokens import TokenAuthenticator
 from waybill.fabric import ConfigFollower
 from waybill.infra.clock import SystemClock
 from waybill.infra.metrics import MetricsServer
 from waybill.infra.publisher import Publisher
 from waybill.infra.runner import calm_collector
+from waybill.kernel.clock import Clock
 from waybill.listener.server import serve
 from waybill.submission.app import Parts, build_app
 from waybill.submission.deliveries import Deliveries
@@ -80,7 +82,7 @@ def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | No
         async def lifespan(_app: Any) -> AsyncIterator[None]:
             await control.open()
             calm_collector()
-            tasks = [asyncio.create_task(each) for each in (_forget(submitter), pulse.keep_beating())]
+            tasks = [asyncio.create_task(each) for each in (_forget(submitter, control, clock), pulse.keep_beating())]
             try:
                 yield
             finally:
@@ -93,9 +95,11 @@ def run(control_dsn: str, options: ApiOptions, on_start: Callable[[str, str | No
         if publisher is not None:
             undo.callback(publisher.close)
         deliveries = Deliveries(control)
-        keys = KeyAuthenticator(find_key(control), clock)
+        find = find_key(control)
+        keys = KeyAuthenticator(find, clock)
         parts = Parts(
             authenticator=TokenAuthenticator(options.issuers, clock, keys) if options.issuers else keys,
+            signed=SignedRequests(find, remember_nonces(control), clock),
             submitter=submitter,
             deliveries=deliveries,
             stating=Stating(follower.current, deliveries, RefusedResults(control, clock), publisher, clock),
@@ -117,8 +121,10 @@ def _serve_metrics(meter: Meter, pulse: Pulse, port: int | None, undo: ExitStack
     return f"http://127.0.0.1:{server.port}/metrics"
 
 
-async def _forget(submitter: Submitter) -> None:
+async def _forget(submitter: Submitter, control: AsyncConnectionPool[Any], clock: Clock) -> None:
     while True:
         await asyncio.sleep(_FORGET_EVERY_S)
         with suppress(psycopg.Error, PoolTimeout):  # an hour later is as good
             await submitter.forget()
+        with suppress(psycopg.Error, PoolTimeout):
+            await forget_nonces(control, clock.now())

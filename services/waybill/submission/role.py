@@ -32,6 +32,7 @@ GRANT USAGE ON SCHEMA fabric, access, submission, read, delivery TO {role};
 GRANT SELECT ON fabric.config_version, fabric.object, access.api_key, submission.resubmission_rule, read.delivery TO {role};
 GRANT SELECT (tenant, destination, result_id, weighed) ON delivery.result TO {role};
 GRANT INSERT ON submission.refused_result TO {role};
+GRANT SELECT (until), INSERT, DELETE ON access.seen_nonce TO {role};
 """
 _OUTBOX: Final = """\
 GRANT USAGE ON SCHEMA {beside} TO {role};

@@ -19,6 +19,8 @@ from schemathesis.specs.openapi.checks import (
 from typer.testing import CliRunner
 
 from waybill.cli.app import root
+from waybill.client import RequestSigner
+from waybill.crypto.keys import Secret
 
 pytestmark = pytest.mark.postgres
 NOBODYS = "0199f3c0-0000-7000-8000-000000000000"
@@ -30,16 +32,31 @@ def operations(api: Api) -> Iterator[tuple[str, str]]:
             yield method.upper(), path.replace("{submissionId}", NOBODYS).replace("{deliveryId}", NOBODYS)
 
 
-@pytest.mark.requirement("HS-1")
-@pytest.mark.parametrize("header", [None, "", "Bearer wbk_0123456789abcdef_" + "a" * 43, "Basic c2hvcDpzaG9w"])
-def test_nobody_comes_in_without_credentials(api: Api, header: str | None):
-    headers = {} if header is None else {"authorization": header}
+NO_KEY = f"Bearer wbk_{'0123456789abcdef'}_{'a' * 43}"
+SIGNED_BY_NOBODY = RequestSigner("0123456789abcdef", Secret(b"\x01" * 32))
 
-    answers = [httpx.request(*each, headers=headers, timeout=60) for each in absolute(api)]
+
+@pytest.mark.requirement("HS-1")
+@pytest.mark.parametrize(
+    "shown",
+    [
+        {},
+        {"headers": {"authorization": ""}},
+        {"headers": {"authorization": NO_KEY}},
+        {"headers": {"authorization": "Basic c2hvcDpzaG9w"}},
+        {"headers": {"signature": "sig1=:AAAA:"}},
+        {"headers": {"signature-input": 'sig1=("@method");keyid="k"', "signature": "sig1=:AAAA:"}},
+        {"auth": SIGNED_BY_NOBODY},
+    ],
+    ids=["nothing", "empty", "no key", "Basic", "half a signature", "a poor signature", "signed by nobody"],
+)
+def test_nobody_comes_in_without_credentials(api: Api, shown: dict[str, Any]):
+    answers = [httpx.request(*each, **shown, timeout=60) for each in absolute(api)]
 
     assert len(answers) >= 6
     assert {each.status_code for each in answers} == {401}
     assert {each.headers["www-authenticate"] for each in answers} == {"Bearer"}
+    assert {each.headers["content-type"] for each in answers} == {"application/problem+json"}
     assert len({each.text for each in answers}) == 1
 
 

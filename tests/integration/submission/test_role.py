@@ -1,11 +1,14 @@
 """The server's own role: with it everything works, and every statement it has no business with is refused."""
 
+import asyncio
 import json
 import secrets
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
+import httpx
 import psycopg
 import pytest
 from fixtures.fix_submission import SECOND, Api, erase, running
@@ -13,7 +16,14 @@ from fixtures.posted_results import by_another, post, result, signed
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
+from waybill.access import KeyRing, Scope
+from waybill.access.signed_requests import forget_nonces
 from waybill.cli.app import root
+from waybill.client import RequestSigner
+from waybill.crypto.keys import Algorithm, new_key
+from waybill.infra.clock import SystemClock
+from waybill.kernel.ids import Tenant
+from waybill.submission.outboxes import open_pool
 
 pytestmark = pytest.mark.postgres
 
@@ -53,6 +63,20 @@ def login(api: Api) -> Iterator[Login]:
         owner.execute(f"DROP ROLE {role}".encode())
 
 
+def signer(api: Api) -> RequestSigner:
+    pair = new_key(Algorithm.ED25519, Tenant("acme"), datetime.now(UTC))
+    with closing(psycopg.connect(api.control_dsn, autocommit=True)) as control:
+        made = KeyRing(control, SystemClock()).create(
+            Tenant(api.database.tenant),
+            "by-signature",
+            frozenset({Scope.COMMANDS_SUBMIT}),
+            lifetime=None,
+            by="test",
+            public_key=pair.public_bytes(),
+        )
+    return RequestSigner(made.record.key_id, pair.secret)
+
+
 def test_the_api_does_all_its_work_as_its_own_role(api: Api, login: Login, fresh_subject: str):
     with running(login.control, login.outbox) as (at, process):
         mine = replace(api, url=at["url"], process=process)
@@ -62,10 +86,12 @@ def test_the_api_does_all_its_work_as_its_own_role(api: Api, login: Login, fresh
         looks = [mine.get(path, "both").status_code for path in ("/v1/submissions", "/v1/deliveries")]
         forged = by_another(mine)
         posted = [post(mine, each).status_code for each in (forged, signed(mine, result(mine)))]
+        by_signature = httpx.get(f"{mine.url}/v1/submissions", auth=signer(api), timeout=60).status_code
         told = mine.get(f"/v1/submissions/{taken.json()['submissionId']}", "both")
 
     assert [taken.status_code, again.status_code, other.status_code] == [202, 200, 202]
     assert looks == [200, 200]
+    assert by_signature == 200, "its nonce is written down"
     assert posted == [403, 503], "refused and written down; looked up, and no brokers"
     assert told.json()["resubmissions"] == 1
 
@@ -92,6 +118,8 @@ CONTROL = [
     "UPDATE access.api_key SET revoked_at = NULL",
     "DELETE FROM access.api_key",
     "SELECT FROM access.event",
+    "UPDATE access.seen_nonce SET until = now()",
+    "TRUNCATE access.seen_nonce",
     "INSERT INTO submission.resubmission_rule (rule) VALUES ('always')",
     "DELETE FROM submission.resubmission_rule",
     "INSERT INTO fabric.config_version (version) VALUES (9)",
@@ -119,6 +147,25 @@ def test_what_the_role_has_no_business_with_is_refused(login: Login, where: str,
         pytest.raises(psycopg.errors.InsufficientPrivilege),
     ):
         connection.execute(statement.encode())
+
+
+def test_nonces_are_forgotten_when_their_requests_are_too_old_by_themselves(api: Api, login: Login):
+    with closing(psycopg.connect(login.control, autocommit=True)) as connection:
+        write = "INSERT INTO access.seen_nonce VALUES ('k', %s, now() + %s)"
+        for nonce, left in (("old", "-1 s"), ("young", "1 min")):
+            connection.execute(write, (nonce, left))
+    asyncio.run(forgotten(login.control))
+
+    with closing(psycopg.connect(api.control_dsn)) as owner:
+        left_over = owner.execute("SELECT nonce FROM access.seen_nonce WHERE key_id = 'k'").fetchall()
+    assert left_over == [("young",)]
+
+
+async def forgotten(dsn: str) -> None:
+    pool = open_pool(dsn, max_size=1)
+    await pool.open()
+    await forget_nonces(pool, SystemClock().now())
+    await pool.close()
 
 
 def test_forgetting_never_takes_what_is_young(api: Api, login: Login, fresh_subject: str):

@@ -1,6 +1,6 @@
-"""An API key: its text, what is stored of it, and when it lets somebody in.
+"""A principal's key: what is stored of it, and when it lets somebody in.
 
-The text is `wbk_<key id>_<secret>`. The key id is public: it finds the record, and stands in logs and lists. The
+Of a key that signs requests its public half is stored (`core.signed`); the rest here is about API keys. Their text is `wbk_<key id>_<secret>`. The key id is public: it finds the record, and stands in logs and lists. The
 secret is 256 random bits, so its SHA-256 says nothing about it and needs no salt; the digest is over the whole text,
 so a secret fits no other id.
 
@@ -33,6 +33,7 @@ __all__ = [
     "digest_of",
     "judge",
     "key_text",
+    "principal_of",
     "read_credentials",
     "read_scopes",
 ]
@@ -73,6 +74,14 @@ class Refusal(StrEnum):
     AUDIENCE = "audience"
     #: A token of somebody whom the configuration does not name.
     NOBODY = "nobody"
+    #: A signature over less than what counts.
+    NOT_COVERED = "not_covered"
+    #: A signature from too long ago, or past its own end.
+    STALE = "stale"
+    #: A signed request that came before.
+    COPIED = "copied"
+    #: A body that is not the signed one.
+    ALTERED = "altered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,9 +104,12 @@ class KeyRecord:
     tenant: Tenant
     principal: str
     scopes: frozenset[Scope]
-    digest: bytes = field(repr=False)
     created_at: datetime
     created_by: str
+    #: Of an API key; None where requests are signed instead.
+    digest: bytes | None = field(default=None, repr=False)
+    #: Ed25519, 32 bytes; None where the key is an API key.
+    public_key: bytes | None = None
     #: None is never.
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
@@ -141,9 +153,15 @@ def judge(presented: Presented, record: KeyRecord | None, now: datetime) -> Prin
         record: what is stored under its id, None where nothing is.
         now: from the caller's clock.
     """
-    is_same = hmac.compare_digest(presented.digest, record.digest if record is not None else _NOBODYS)
-    if record is None or not is_same:
+    stored = record.digest if record is not None else None
+    is_same = hmac.compare_digest(presented.digest, stored or _NOBODYS)
+    if record is None or stored is None or not is_same:
         return Refusal.UNKNOWN
+    return principal_of(record, now)
+
+
+def principal_of(record: KeyRecord, now: datetime) -> Principal | Refusal:
+    """Return whose key it is, if it is in force; that its holder came has been shown before."""
     if record.revoked_at is not None:
         return Refusal.REVOKED
     if not record.is_live(now):
