@@ -311,6 +311,21 @@ def _nothing(step: str) -> None:
     """Do nothing at a step; tests stop or kill the process here."""
 
 
+class _SomebodyRefusedError(Exception):
+    """The transaction was aborted: one of several partitions in a call is somebody else's."""
+
+
+def _calls(offsets: Sequence[OffsetMove]) -> Iterable[Sequence[tuple[int, OffsetMove]]]:
+    """Put together, with their places, those that one call may carry: the same proof of ownership of one topic.
+
+    A group's partitions that came with one assignment share theirs, so the first call costs what each cost.
+    """
+    calls: dict[object, list[tuple[int, OffsetMove]]] = {}
+    for index, move in enumerate(offsets):
+        calls.setdefault((move.group_metadata, move.topic), []).append((index, move))
+    return calls.values()
+
+
 def _nowhere(offset: int) -> None:
     """Let an offset go that nobody asked for."""
 
@@ -360,8 +375,12 @@ class TransactionalProducer:
             TransactionError: nothing was written; the same may be asked again.
             ProducerLostError: it is not known whether it was written.
         """
+        listed = list(records)
         try:
-            self._run(records, offsets)
+            try:
+                self._run(listed, _calls(offsets))
+            except _SomebodyRefusedError:  # who it was, one call for each tells
+                self._run(listed, [[place] for place in enumerate(offsets)])
         except KafkaException as error:
             self._recover(error)
 
@@ -369,7 +388,7 @@ class TransactionalProducer:
         """Forget it; an open transaction is aborted by the brokers."""
         self._producer.purge()
 
-    def _run(self, records: Iterable[Outgoing], offsets: Sequence[OffsetMove]) -> None:
+    def _run(self, records: Iterable[Outgoing], calls: Iterable[Sequence[tuple[int, OffsetMove]]]) -> None:
         producer = self._producer
         producer.begin_transaction()
         produce = producer.produce
@@ -382,18 +401,21 @@ class TransactionalProducer:
         if producer.flush(7.0):
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "flush", False, True, True))  # noqa: SLF001
         self._at_step("flushed")
-        for index, move in enumerate(offsets):
+        for call in calls:
+            index, first = call[0]
             try:
                 producer.send_offsets_to_transaction(
-                    [TopicPartition(move.topic, move.partition, move.offset, metadata=move.metadata)],
-                    move.group_metadata,
+                    [TopicPartition(m.topic, m.partition, m.offset, metadata=m.metadata) for _, m in call],
+                    first.group_metadata,
                     5.0,
                 )
             except KafkaException as error:
                 if error.args[0].code() not in _NOT_OWNER or error.args[0].fatal():
                     raise
                 producer.abort_transaction(8.0)
-                raise OffsetRefusedError(f"{move.topic}[{move.partition}] is not ours any more", index=index) from error
+                if len(call) > 1:
+                    raise _SomebodyRefusedError from error
+                raise OffsetRefusedError(f"{first.topic}[{first.partition}] is not ours", index=index) from error
         self._at_step("offsets_sent")
         producer.commit_transaction(8.0)
         self._at_step("committed")
