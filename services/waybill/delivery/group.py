@@ -83,7 +83,6 @@ class DestinationGroup:
 
     def start(self) -> None:
         """Join the group and start sending."""
-        self.senders.resize()
         self._reader.start()
 
     async def stop(self) -> None:
@@ -97,7 +96,7 @@ class DestinationGroup:
     def retarget(self, target: Target) -> None:
         """Use another configuration from the next attempt on."""
         self.target = target
-        self.senders.resize()
+        self.senders.wake(target.config.concurrency)
 
     def tick(self) -> None:
         """Do what time asks for; called some twenty times a second, while nothing happens it looks twice a second."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from hashlib import sha256
 from typing import Final
 
@@ -18,12 +19,12 @@ from waybill.delivery.core.stored import pack_record
 from waybill.delivery.failpoints import Failpoints
 from waybill.egress.client import GuardedClient
 from waybill.egress.outbound import Outbound
-from waybill.infra.http_client import HttpLimits, PostError
+from waybill.infra.http_client import Answer, HttpLimits, PostError
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ContractError, InvariantBroken
 from waybill.kernel.ids import DestinationName
 
-__all__ = ["Target", "outbound_of"]
+__all__ = ["Posting", "Target", "outbound_of"]
 
 _CONTENT_TYPE: Final = ("content-type", CONTENT_TYPE)
 
@@ -46,6 +47,20 @@ def outbound_of(config: DestinationConfig, fabric: FabricConfig) -> Outbound:
         tls=config.tls,
         headers=config.headers,
     )
+
+
+class Posting:
+    """One attempt from its signature to its answer."""
+
+    __slots__ = ("answer", "body", "error", "has_ended", "headers", "started", "started_ms")
+
+    def __init__(self, headers: Sequence[tuple[str, str]], body: bytes, started: datetime) -> None:
+        self.headers, self.body, self.started = headers, body, started
+        self.started_ms = int(started.timestamp() * 1000)
+        #: What came back, or why nothing did; neither while it is under way, nor over Kafka.
+        self.answer: Answer | None = None
+        self.error: PostError | None = None
+        self.has_ended = False
 
 
 class Target:
@@ -108,23 +123,37 @@ class Target:
 
     async def attempt(self, item: Item, body: bytes) -> tuple[Verdict, Try]:
         """Offer a delivery once, with its body; the item is not changed. Over Kafka nothing leaves yet: the row does it."""
+        posting = self.begin(item, body)
+        await self.post(posting)
+        return self.judge(item, posting)
+
+    def begin(self, item: Item, body: bytes) -> Posting:
+        """Sign what is about to be sent: it must leave at once."""
         instant = self._clock.now()
-        started = int(instant.timestamp() * 1000)
+        headers = () if self.config.is_handed_over else self._headers(item, int(instant.timestamp()), body)
+        return Posting(headers, body, instant)
+
+    async def post(self, posting: Posting) -> None:
+        """Send it and wait for what comes back; whatever that is, it is kept in the posting."""
         if self.config.is_handed_over:
             await asyncio.sleep(0)  # no request is waited for: others get their turn here
-            self._rendered = (item, body)
-            verdict = handed_over(item, instant)
-            return verdict, Try(item.attempts + 1, started, started, sha256(body).hexdigest())
-        headers = self._headers(item, started // 1000, body)
+            posting.has_ended = True
+            return
         if self._failpoints.is_set:
             self._failpoints("before_send")
         try:
-            answer = await self.client.post(self.url, headers, body)
+            posting.answer = await self.client.post(self.url, posting.headers, posting.body)
         except PostError as error:
-            verdict = judge_failure(Failure(error.failure.value), error.detail)
-            now = self._clock.now()
-        else:
-            now = self._clock.now()
+            posting.error = error
+        posting.has_ended = True
+        if self._failpoints.is_set:
+            self._failpoints("answered")
+
+    def judge(self, item: Item, posting: Posting) -> tuple[Verdict, Try]:
+        """Judge what came back; also what is written down about the attempt."""
+        answer, error, body = posting.answer, posting.error, posting.body
+        now, digest = self._clock.now(), sha256(body).hexdigest()
+        if answer is not None:
             source = None if item.is_resolution else self.config.results
             verdict = accepted(answer.status, source) or judge_answer(
                 answer.status,
@@ -134,9 +163,12 @@ class Target:
                 wait_s=retry_after_s(answer.retry_after, now) if answer.retry_after else None,
                 absence_proves=self.absence_proves(item),
             )
-        if self._failpoints.is_set:
-            self._failpoints("answered")
-        return verdict, Try(item.attempts + 1, started, int(now.timestamp() * 1000), sha256(body).hexdigest())
+        elif error is not None:
+            verdict = judge_failure(Failure(error.failure.value), error.detail)
+        else:  # the row that is written next carries it, and rendering takes its time
+            self._rendered = (item, body)
+            verdict, now = handed_over(item, posting.started), posting.started
+        return verdict, Try(item.attempts + 1, posting.started_ms, int(now.timestamp() * 1000), digest)
 
     def envelope(self, item: Item, attempt: Try, verdict: Verdict | None) -> bytes | None:
         """Return the record by which a delivery is handed over, packed; None where an attempt did not come to that.

@@ -1,22 +1,26 @@
-"""The senders of one destination: one queue of lanes, a fixed number of coroutines that attempt their heads.
+"""The attempts of one destination: a queue of lanes, a bound on how many are under way, and rounds.
 
-A slow aggregate occupies one sender, never the queue. How many there are follows the configuration.
+A *round* concludes every attempt that has ended since the one before, then begins what is ready, as far as there is
+room: each step for all of them before the next step. A step that runs twenty times in a row takes half the time of
+one that takes turns with everything else, since its code and data are still at hand.
+
+A slow aggregate occupies one place, never the queue. How many places there are follows the configuration.
 """
 
 import asyncio
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from waybill.delivery.controls.valve import Valve
 from waybill.delivery.core.freshness import Signed
 from waybill.delivery.core.lanes import Held, Item, Lane
 from waybill.delivery.core.repeats import Outcome
 from waybill.delivery.desk import Owner
-from waybill.delivery.sender import Target
+from waybill.delivery.sender import Posting, Target
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ContractError
 
@@ -24,6 +28,8 @@ __all__ = ["SLOW_S", "Senders"]
 
 #: An attempt older than this gets its row while it is in flight.
 SLOW_S: Final = 2.0
+#: Attempts begun in one round: the loop has others to serve.
+_ROUND: Final = 64
 
 
 class HasTarget(Protocol):
@@ -31,6 +37,20 @@ class HasTarget(Protocol):
 
     target: Target
     counts: Counter[str]
+
+
+class _Attempt:
+    """A head that is being attempted."""
+
+    __slots__ = ("body", "item", "lane", "owner", "posting", "target", "tried")
+
+    def __init__(self, owner: Owner, lane: Lane, item: Item, target: Target) -> None:
+        self.owner, self.lane, self.item, self.target = owner, lane, item, target
+        self.body = b""
+        #: What is sent, and what comes of it; None where the attempt is written down first, or never left.
+        self.posting: Posting | None = None
+        #: What an attempt came to that was written down first.
+        self.tried: Outcome | None = None
 
 
 class Senders:
@@ -45,15 +65,15 @@ class Senders:
         self._ready: deque[tuple[Owner, Lane]] = deque()
         self._timers: list[tuple[datetime, int, Owner, Lane]] = []
         self._serial = itertools.count()
-        self._idle: deque[asyncio.Future[None]] = deque()
         self._inflight: dict[Item, tuple[Owner, Lane]] = {}
+        #: Those that have ended and are not concluded.
+        self._ended: list[_Attempt] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        #: Senders that go on after what they do now.
-        self._count = 0
+        self._is_planned = False
 
     @property
     def ready(self) -> int:
-        """How many lanes wait for a sender."""
+        """How many lanes wait for a place."""
         return len(self._ready)
 
     @property
@@ -75,17 +95,6 @@ class Senders:
         now = {item: item.started for item in self._inflight if item.started is not None}
         return lambda: any(item in self._inflight and item.started == started for item, started in now.items())
 
-    def resize(self) -> None:
-        """Follow the configured concurrency; those too many end after their attempt."""
-        loop = asyncio.get_running_loop()
-        while self._count < self._destination.target.config.concurrency:
-            task = loop.create_task(self._send())
-            self._count += 1
-            self._tasks.add(task)
-            task.add_done_callback(self._ended)
-        for _ in range(self._count - self._destination.target.config.concurrency):
-            self._wake()
-
     async def stop(self) -> None:
         """End all of them at once."""
         for task in self._tasks:
@@ -93,21 +102,14 @@ class Senders:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def offer(self, owner: Owner, lane: Lane) -> None:
-        """Queue a lane and wake a sender."""
+        """Queue a lane."""
         self._ready.append((owner, lane))
-        self._wake()
+        self._plan()
 
     def wake(self, most: int) -> None:
-        """Begin up to so many attempts of what is ready, as far as senders are idle."""
-        for _ in range(min(most, len(self._ready))):
-            self._wake()
-
-    def _wake(self) -> None:
-        while self._idle:
-            waiting = self._idle.popleft()
-            if not waiting.done():
-                waiting.set_result(None)
-                return
+        """Begin what is ready if there is room for anything; what restricts the destination counts along."""
+        if most > 0:
+            self._plan()
 
     def later(self, due: datetime, owner: Owner, lane: Lane) -> None:
         """Queue a lane at an instant."""
@@ -135,54 +137,100 @@ class Senders:
                 owner.slow(lane, item, deadline)
         self.valve.tick()
 
-    async def _send(self) -> None:
-        ready, valve, loop = self._ready, self.valve, asyncio.get_running_loop()
-        while self._count <= self._destination.target.config.concurrency:
-            if not ready or valve.is_shut:
-                waiting = loop.create_future()
-                self._idle.append(waiting)
-                await waiting
-                continue
+    # Rounds
+
+    def _plan(self) -> None:
+        """See to it that a round follows soon."""
+        if not self._is_planned:
+            self._is_planned = True
+            asyncio.get_running_loop().call_soon(self._round)
+
+    def _round(self) -> None:
+        self._is_planned = False
+        ended, self._ended = self._ended, []
+        for attempt in ended:
+            self._conclude(attempt)
+        begun = self._pick()
+        for attempt in begun:
+            self._prepare(attempt)
+        for attempt in begun:
+            self._start(attempt)
+        if begun and self._ready:
+            self._plan()
+
+    def _pick(self) -> list[_Attempt]:
+        """Take heads that may be attempted now out of the queue, as far as there is room."""
+        ready, valve, inflight, target = self._ready, self.valve, self._inflight, self._destination.target
+        begun: list[_Attempt] = []
+        room = min(target.config.concurrency - len(inflight), _ROUND)
+        while ready and not valve.is_shut and len(begun) < room:
             owner, lane = ready.popleft()
             item = owner.next(lane)
             if item is None:
                 continue
             if valve.is_limited:
                 valve.spend()
-            await self._attempt(owner, lane, item)
-            if valve.is_limited:
-                valve.ended()
-        self._count -= 1
-        if ready:  # this one may have been woken for it
-            self._wake()
+            owner.inflight += 1
+            inflight[item] = (owner, lane)
+            begun.append(_Attempt(owner, lane, item, target))
+        return begun
 
-    async def _attempt(self, owner: Owner, lane: Lane, item: Item) -> None:
-        target = self._destination.target
-        owner.inflight += 1
-        self._inflight[item] = (owner, lane)
-        tried: Outcome | None = None
+    def _prepare(self, attempt: _Attempt) -> None:
+        """Render what is sent as it is."""
+        if not attempt.target.rule_for(attempt.item).needs_intent:
+            try:
+                attempt.body = attempt.target.body_of(attempt.item)
+            except ContractError as error:
+                attempt.item.poison = str(error)
+
+    def _start(self, attempt: _Attempt) -> None:
+        item, target = attempt.item, attempt.target
+        if item.poison is not None:
+            self._over(attempt)
+        elif target.rule_for(item).needs_intent:
+            self._spawn(self._attempt(attempt))
+        else:
+            item.started = self._clock.monotonic()
+            attempt.posting = target.begin(item, attempt.body)
+            self._spawn(self._post(attempt, attempt.posting))
+
+    async def _post(self, attempt: _Attempt, posting: Posting) -> None:
         try:
-            if target.rule_for(item).needs_intent:
-                tried = await owner.intents.attempt(item)
-            else:
-                body = target.body_of(item)
-                item.started = self._clock.monotonic()
-                verdict, attempt = await target.attempt(item, body)
-                self.signed.note(item.delivery_id or "", attempt.started_ms)
-        except ContractError as error:
-            item.poison = str(error)
+            await attempt.target.post(posting)
         finally:
-            item.started = None
-            owner.inflight -= 1
-            del self._inflight[item]
+            self._over(attempt)
+
+    async def _attempt(self, attempt: _Attempt) -> None:
+        """Make an attempt that is written down first."""
+        try:
+            attempt.tried = await attempt.owner.intents.attempt(attempt.item)
+        except ContractError as error:
+            attempt.item.poison = str(error)
+        finally:
+            self._over(attempt)
+
+    def _over(self, attempt: _Attempt) -> None:
+        """Let the next round conclude it."""
+        self._ended.append(attempt)
+        self._plan()
+
+    def _conclude(self, attempt: _Attempt) -> None:
+        owner, lane, item, posting = attempt.owner, attempt.lane, attempt.item, attempt.posting
+        item.started = None
+        owner.inflight -= 1
+        del self._inflight[item]
+        if posting is not None:
+            self.signed.note(item.delivery_id or "", posting.started_ms)
         if owner.gone:
             self._lay(lane.aggregate)
         elif item.poison is not None:
             owner.settler.poisoned(lane, item)
-        elif target.rule_for(item).needs_intent:
-            owner.intents.conclude(lane, item, tried)
-        else:
-            owner.settler.finished(lane, item, verdict, attempt)
+        elif posting is None:
+            owner.intents.conclude(lane, item, attempt.tried)
+        elif posting.has_ended:
+            owner.settler.finished(lane, item, *attempt.target.judge(item, posting))
+        if self.valve.is_limited:
+            self.valve.ended()
 
     def _lay(self, aggregate: str) -> None:
         """Let an aggregate go on whose former owner's attempt has ended."""
@@ -192,10 +240,15 @@ class Senders:
         else:
             self.ghosts.pop(aggregate, None)
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler({"message": "a sender ended", "exception": error, "task": task})
+            task.get_loop().call_exception_handler({"message": "an attempt ended", "exception": error, "task": task})
 
 
 def _is_slow(item: Item, mono: float) -> bool:
