@@ -15,7 +15,7 @@ from waybill.delivery.core.position import Position
 from waybill.delivery.core.records import Place
 from waybill.delivery.decisions.decider import Decider
 from waybill.delivery.desk import Desk, Given
-from waybill.delivery.gate import LEASE_S, Claimed, Gate
+from waybill.delivery.gate import LEASE_S, Gate
 from waybill.delivery.intents.attempts import Intents
 from waybill.delivery.lookups.settling import KnowingSettler
 from waybill.delivery.results.hearing import Results
@@ -170,7 +170,7 @@ class PartitionActor:
 
     # Records
 
-    def accept(self, batch: Sequence[Claimed], position: int) -> None:
+    def accept(self, batch: Sequence[Item], position: int) -> None:
         """Take our records of one poll, in offset order, and the offset after all that were read."""
         if self.gone or not self.is_taken:
             return
@@ -179,7 +179,6 @@ class PartitionActor:
             is_known = False
             self.decider.met(item)
             if known:
-                self.settler.identify(item)
                 is_known = _hash(item.delivery_id or "") in known
             writes = lanes.admit(item, is_known=is_known)
             if writes:

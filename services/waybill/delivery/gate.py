@@ -1,6 +1,6 @@
 """Whether the head of a lane may be attempted now: lease, time, ghosts, a fresh signature, configuration, expiry."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -11,10 +11,8 @@ from waybill.delivery.desk import Desk, Owner
 from waybill.delivery.results.hearing import Results
 from waybill.delivery.settler import Settler
 from waybill.delivery.store import Owned
-from waybill.infra.kafka import Record
-from waybill.kernel.ids import DestinationName
 
-__all__ = ["LEASE_S", "Claimed", "Gate"]
+__all__ = ["LEASE_S", "Gate"]
 
 #: An attempt starts only within this many boot-time seconds of the start of the last transaction that carried its
 #: partition's offset; a new owner waits as long.
@@ -23,10 +21,6 @@ LEASE_S: Final = 3.0
 _RENEW_AFTER_S: Final = 1.0
 _GHOST_WAIT: Final = timedelta(milliseconds=50)
 _CONFIG_WAIT: Final = timedelta(milliseconds=200)
-
-
-#: A record of ours with the aggregate and sequence it takes here, and all its sequences.
-Claimed = tuple[Record, str, int, Mapping[DestinationName, int]]
 
 
 class Gate:
@@ -69,18 +63,16 @@ class Gate:
             beacon=owned.beacons.promise(),
         ).encode()
 
-    def fresh(self, batch: Iterable[Claimed], first: int) -> Iterator[Item]:
+    def fresh(self, batch: Iterable[Item], first: int) -> Iterator[Item]:
         """Return what of a poll is to be taken, from an offset on: not what a former owner settled.
 
         What it may have sent is marked; rows and intents that are written first say it better.
         """
         reach, is_told = self.reach, self._desk.target.is_told_by_rows
-        for record, aggregate, sequence, sequences in batch:
-            offset = record[1]
+        for item in batch:
+            offset = item.offset
             if offset < first or reach.is_settled(offset):
                 continue
-            item = Item(offset, aggregate, sequence, (record[2], record[3], record[4]))
-            item.sequences = sequences
             if reach.is_doubtful(offset) and not is_told:
                 item.sent = item.may_have_acted = True
             yield item
