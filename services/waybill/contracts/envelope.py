@@ -189,8 +189,13 @@ def check_json(data: bytes) -> None:
         raise ContractError("the data are not one JSON value, as their content type says") from error
 
 
-def render(command: Command, destination: DestinationName) -> bytes:
+def render(command: Command, destination: DestinationName, delivery: str | None = None) -> bytes:
     """Return the body under which a command is offered to one destination, the same bytes for ever.
+
+    Args:
+        command: as it committed.
+        destination: one that it names.
+        delivery: the text of its delivery id there, where that is known already.
 
     Raises:
         ContractError: the command does not name this destination, is of an envelope version this code does not
@@ -204,7 +209,7 @@ def render(command: Command, destination: DestinationName) -> bytes:
     c = command
     q = _quote
     h = c.command_id.hex
-    delivery = delivery_id_text(c.command_id, destination)
+    delivery = delivery or delivery_id_text(c.command_id, destination)
     head = (
         f'{{"specversion":"1.0","id":"{delivery}","source":{q(c.source)},"type":{q(c.command_type)}'
         f',"subject":{q(c.aggregate)},"time":"{_instant(c.issued_at)}","datacontenttype":{q(c.content_type)}'

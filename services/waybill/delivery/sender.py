@@ -108,7 +108,7 @@ class Target:
             return item.value or b""
         if item.command is None:
             raise InvariantBroken("attempted a delivery that was not looked into")
-        body = render(item.command, self.name)
+        body = render(item.command, self.name, item.delivery_id)
         if self.config.is_handed_over and len(body) > MAX_BODY:
             raise ContractError(f"a body of {len(body)} bytes cannot be handed over, at most {MAX_BODY} can")
         return body

@@ -11,9 +11,9 @@ import asyncio
 import heapq
 import itertools
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from waybill.delivery.controls.valve import Valve
 from waybill.delivery.core.freshness import Signed
@@ -69,7 +69,9 @@ class Senders:
         #: Those that have ended and are not concluded.
         self._ended: list[_Attempt] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_planned = False
+        #: Where those of them that wait for no answer are told the next attempt.
+        self._idle: list[asyncio.Future[_Attempt]] = []
+        self._is_planned = self._has_stopped = False
 
     @property
     def ready(self) -> int:
@@ -96,7 +98,8 @@ class Senders:
         return lambda: any(item in self._inflight and item.started == started for item, started in now.items())
 
     async def stop(self) -> None:
-        """End all of them at once."""
+        """End all of them at once; nothing begins any more."""
+        self._has_stopped = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -141,11 +144,13 @@ class Senders:
 
     def _plan(self) -> None:
         """See to it that a round follows soon."""
-        if not self._is_planned:
+        if not self._is_planned and not self._has_stopped:
             self._is_planned = True
             asyncio.get_running_loop().call_soon(self._round)
 
     def _round(self) -> None:
+        if self._has_stopped:
+            return
         self._is_planned = False
         ended, self._ended = self._ended, []
         for attempt in ended:
@@ -187,27 +192,33 @@ class Senders:
         item, target = attempt.item, attempt.target
         if item.poison is not None:
             self._over(attempt)
-        elif target.rule_for(item).needs_intent:
-            self._spawn(self._attempt(attempt))
-        else:
+            return
+        if not target.rule_for(item).needs_intent:
             item.started = self._clock.monotonic()
             attempt.posting = target.begin(item, attempt.body)
-            self._spawn(self._post(attempt, attempt.posting))
+        if self._idle:
+            self._idle.pop().set_result(attempt)
+        else:
+            task = asyncio.get_running_loop().create_task(self._send(attempt))
+            self._tasks.add(task)
+            task.add_done_callback(self._stopped)
 
-    async def _post(self, attempt: _Attempt, posting: Posting) -> None:
-        try:
-            await attempt.target.post(posting)
-        finally:
-            self._over(attempt)
-
-    async def _attempt(self, attempt: _Attempt) -> None:
-        """Make an attempt that is written down first."""
-        try:
-            attempt.tried = await attempt.owner.intents.attempt(attempt.item)
-        except ContractError as error:
-            attempt.item.poison = str(error)
-        finally:
-            self._over(attempt)
+    async def _send(self, attempt: _Attempt) -> None:
+        """Wait for the answers of one attempt after the other: a task for each would cost more than the waiting."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                if attempt.posting is not None:
+                    await attempt.target.post(attempt.posting)
+                else:
+                    attempt.tried = await attempt.owner.intents.attempt(attempt.item)
+            except ContractError as error:
+                attempt.item.poison = str(error)
+            finally:
+                self._over(attempt)
+            waiting: asyncio.Future[_Attempt] = loop.create_future()
+            self._idle.append(waiting)
+            attempt = await waiting
 
     def _over(self, attempt: _Attempt) -> None:
         """Let the next round conclude it."""
@@ -240,15 +251,10 @@ class Senders:
         else:
             self.ghosts.pop(aggregate, None)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _stopped(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            task.get_loop().call_exception_handler({"message": "an attempt ended", "exception": error, "task": task})
+            task.get_loop().call_exception_handler({"message": "a sender ended", "exception": error, "task": task})
 
 
 def _is_slow(item: Item, mono: float) -> bool:
