@@ -9,7 +9,7 @@ answer is the other half of the table: `contracts.driver_errors`.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from waybill.contracts.codes import RETRIED, ErrorCode, Phase
 from waybill.contracts.problem import Problem
@@ -76,9 +76,8 @@ class Proven:
     evidence: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What one attempt came to. `code` is None when the operation was proven, or taken to be done later."""
+class Verdict(NamedTuple):
+    """What one attempt came to, a tuple because each delivery makes one. `code` is None when the operation was proven, or taken to be done later."""
 
     code: ErrorCode | None
     phase: Phase

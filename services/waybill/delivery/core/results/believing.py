@@ -5,7 +5,7 @@ that lacks what closes a delivery (DC-17) is refused, and so is a copy: the deli
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -103,7 +103,7 @@ def hear(arrived: Arrived, keys: VerificationKeys, tenant: Tenant, destination: 
         return Refused(reason=foreign)
     verdict = _verdict(result)
     if verdict.code is None and believed.is_quarantined:
-        verdict = replace(verdict, detail=CLOCK_IS_WRONG)
+        verdict = verdict._replace(detail=CLOCK_IS_WRONG)
     if result.receipt is not None and verdict.code is ErrorCode.VALIDATION:
         return Refused(reason=verdict.detail or "receipt_incomplete")
     return Heard(
@@ -165,4 +165,4 @@ def _of_receipt(receipt: Receipt, delivery_id: str) -> Verdict:
     Here nobody knows of which command it speaks, and from afar "it is not there" says the least: it proves nothing.
     """
     found = judge_receipt(_OK, render_receipt(receipt), delivery_id, absence_proves=False)
-    return replace(found, http_status=None)
+    return found._replace(http_status=None)
