@@ -14,7 +14,7 @@ from waybill.delivery.beacons.known import RewoundError
 from waybill.delivery.committer import Committer
 from waybill.delivery.core.classify import Verdict
 from waybill.delivery.core.lanes import Item, Lane, Limits
-from waybill.delivery.core.ownership import Claim, identify
+from waybill.delivery.core.ownership import Claim
 from waybill.delivery.desk import Feeds, Given, Owner
 from waybill.delivery.ports import Clients
 from waybill.delivery.reader import ReaderThread
@@ -71,8 +71,8 @@ class DestinationGroup:
         self.problem: str | None = None
         self.has_ended = asyncio.Event()
         self._settings = settings
-        self._topic, self._name = commands_topic(self.tenant), target.name
-        self._claim = Claim(target.name)
+        self._topic = commands_topic(self.tenant)
+        self._claim = Claim(target.name, tenant=self.tenant, topic=self._topic)
         self._takers: set[asyncio.Task[None]] = set()
         #: Partitions of which we were told that they are somebody else's.
         self._doubted, self._look_at = set[int](), 0.0
@@ -126,26 +126,9 @@ class DestinationGroup:
         self._doubted.discard(partition)
         return PartitionActor(self, given)
 
-    def select(self, records: Sequence[Record]) -> list[tuple[int, Sequence[Any], int]]:
-        """Pick out the records that name this destination, and look into them.
-
-        It is done for all of a poll in one go, which takes half the time of one at a time when its turn comes.
-        """
-        chosen: dict[int, list[Item]] = {}
-        positions: dict[int, int] = {}
-        claim, tenant, name, topic = self._claim.of, self.tenant, self._name, self._topic
-        for partition, offset, key, headers, value in records:
-            if partition not in positions:
-                chosen[partition] = []
-            positions[partition] = offset + 1
-            mine = claim(key, headers)
-            if mine is not None:
-                aggregate, sequence, sequences = mine
-                item = Item(offset, aggregate, sequence, (key, headers, value))
-                item.sequences = sequences
-                identify(item, tenant=tenant, destination=name, topic=topic, partition=partition)
-                chosen[partition].append(item)
-        return [(partition, chosen[partition], position) for partition, position in positions.items()]
+    def select(self, records: Sequence[Record]) -> Sequence[tuple[int, Sequence[Any], int]]:
+        """Pick out the records that name this destination, and look into them."""
+        return self._claim.take(records)
 
     def assigned(self, owner: PartitionActor) -> None:
         """Start to take a partition."""

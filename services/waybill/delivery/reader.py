@@ -50,7 +50,7 @@ class Receiver(Protocol):
         """Make the owner of a partition that was just assigned."""
         ...
 
-    def select(self, records: Sequence[Record]) -> list[tuple[int, Sequence[Any], int]]:
+    def select(self, records: Sequence[Record]) -> Sequence[tuple[int, Sequence[Any], int]]:
         """Pick out what is ours: (partition, what to hand over, offset after the last record)."""
         ...
 

@@ -163,6 +163,8 @@ verdicts = st.builds(
     http_status=st.none() | st.integers(100, 599),
     proven=st.none() | st.builds(Proven, status=st.just("done"), source_version=st.text(max_size=5)),
     retry_after_s=st.none() | st.floats(0, 100),
+    expected_sequence=st.none() | st.integers(1, 2**31 - 1),
+    accepted_for_s=st.none(),
 )
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, cast
 
 from waybill.delivery.core.lanes import Item, Lane
+from waybill.delivery.sender import Posting
 from waybill.delivery.senders import Senders
 from waybill.delivery.worker import _retire
 from waybill.infra.clock import SystemClock
@@ -38,14 +40,16 @@ class Destination:
     def body_of(self, item: Item) -> bytes:
         return b"{}"
 
-    async def attempt(self, item: Item, body: bytes) -> tuple[Any, Any]:
+    def begin(self, item: Item, body: bytes) -> Posting:
+        return Posting((), body, datetime.fromtimestamp(0, UTC))
+
+    async def post(self, posting: Posting) -> None:
         self.gates.append(asyncio.Event())
         await self.gates[-1].wait()
-        return None, _Try()
+        posting.has_ended = True
 
-
-class _Try:
-    started_ms = 0
+    def judge(self, item: Item, posting: Posting) -> tuple[None, None]:
+        return None, None
 
 
 class Owner:
@@ -82,7 +86,6 @@ async def test_only_attempts_of_before_keep_a_former_client_open() -> None:
     destination, client = Destination(), Client()
     senders = Senders(cast("Any", destination), SystemClock())
     owner: Any = Owner([item(1), item(2)])
-    senders.resize()
     senders.offer(owner, Lane("subject/1"))
     await _until(lambda: len(destination.gates) == 1)
 
@@ -118,7 +121,6 @@ async def test_senders_are_quiet_while_nothing_is_under_way_due_at_a_time_or_res
     destination = Destination()
     senders = Senders(cast("Any", destination), SystemClock())
     owner: Any = Owner([item(1)])
-    senders.resize()
     assert senders.is_quiet
 
     senders.later(SystemClock().now(), owner, Lane("subject/1"))

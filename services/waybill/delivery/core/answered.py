@@ -28,6 +28,7 @@ def as_document(verdict: Verdict, attempt: Try) -> dict[str, Any]:
         "http_status": verdict.http_status,
         "proven": asdict(verdict.proven) if verdict.proven else None,
         "retry_after_s": verdict.retry_after_s,
+        "expected_sequence": verdict.expected_sequence,
         "accepted_for_s": verdict.accepted_for_s,
         "number": attempt.number,
         "started_ms": attempt.started_ms,
@@ -54,6 +55,7 @@ def read_document(document: dict[str, Any], epoch: str) -> tuple[Verdict, Try]:
             http_status=document["http_status"],
             proven=Proven(**proven) if proven is not None else None,
             retry_after_s=document["retry_after_s"],
+            expected_sequence=document.get("expected_sequence"),
             accepted_for_s=document.get("accepted_for_s"),
         )
         attempt = Try(document["number"], document["started_ms"], document["ended_ms"], document["body_sha256"], epoch)

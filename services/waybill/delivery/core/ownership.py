@@ -5,7 +5,7 @@ number at every destination, readable or not; what they do not even name is inta
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -21,15 +21,16 @@ __all__ = ["Claim", "identify", "record_id"]
 
 _SEQUENCES: Final = "ce_sequences"
 Headers = list[tuple[str, bytes | None]]
+Record = tuple[int, int, bytes | None, Headers, bytes | None]
 
 
 class Claim:
-    """Answers for one destination whether a record names it."""
+    """Answers for one destination which records name it."""
 
-    __slots__ = ("_destination", "_needle")
+    __slots__ = ("_destination", "_needle", "_tenant", "_topic")
 
-    def __init__(self, destination: str) -> None:
-        self._destination = DestinationName(destination)
+    def __init__(self, destination: str, *, tenant: str = "", topic: str = "") -> None:
+        self._destination, self._tenant, self._topic = DestinationName(destination), tenant, topic
         self._needle = f'"{destination}"'.encode()
 
     def of(self, key: bytes | None, headers: Headers) -> tuple[str, int, Mapping[DestinationName, int]] | None:
@@ -48,6 +49,30 @@ class Claim:
             return None
         sequence = seen.sequences.get(self._destination)
         return None if sequence is None else (seen.aggregate, sequence, seen.sequences)
+
+    def take(self, records: Iterable[Record]) -> list[tuple[int, list[Item], int]]:
+        """Return, by partition, the records that are this destination's, looked into, and the offset after the last one.
+
+        All of a poll in one go takes half the time of one at a time when its turn comes (ADR 0085).
+
+        Args:
+            records: partition, offset, key, headers and value of each, in the order of offsets.
+        """
+        chosen: dict[int, list[Item]] = {}
+        positions: dict[int, int] = {}
+        claim, tenant, destination, topic = self.of, self._tenant, self._destination, self._topic
+        for partition, offset, key, headers, value in records:
+            if partition not in positions:
+                chosen[partition] = []
+            positions[partition] = offset + 1
+            mine = claim(key, headers)
+            if mine is not None:
+                aggregate, sequence, sequences = mine
+                item = Item(offset, aggregate, sequence, (key, headers, value))
+                item.sequences = sequences
+                identify(item, tenant=tenant, destination=destination, topic=topic, partition=partition)
+                chosen[partition].append(item)
+        return [(partition, chosen[partition], position) for partition, position in positions.items()]
 
 
 def record_id(topic: str, partition: int, offset: int) -> uuid.UUID:
