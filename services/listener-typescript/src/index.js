@@ -5,3 +5,4 @@ export { fixedKeys, jwksFile, jwksUrl } from "./keys.js";
 export { Listener } from "./listener.js";
 export { missingFrom, renderReceipt } from "./receipt.js";
 export { TOLERANCE_SECONDS, VerificationKeys, verify } from "./signature.js";
+export { ReceiptSigner, signReceipt } from "./signing.js";

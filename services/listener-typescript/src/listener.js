@@ -10,8 +10,9 @@ import { createHash } from "node:crypto";
 import { CONTENT_TYPE, operationDigest, parseEnvelope } from "./envelope.js";
 import { Refuse, renderProblem } from "./errors.js";
 import { fixedKeys } from "./keys.js";
-import { missingFrom, renderReceipt } from "./receipt.js";
+import { factsOf, missingFrom, renderReceipt } from "./receipt.js";
 import { VerificationKeys, verify } from "./signature.js";
+import { signReceipt } from "./signing.js";
 import { advance, checkTurn, decideRepeat } from "./store.js";
 
 /**
@@ -38,6 +39,7 @@ import { advance, checkTurn, decideRepeat } from "./store.js";
  * @property {boolean} [inOrder] only the next number of each aggregate; to be set before the first delivery
  * @property {number} [toleranceSeconds]
  * @property {number} [maxBodyBytes]
+ * @property {import("./signing.js").ReceiptSigner} [signer] signs each receipt; without it they are not signed
  * @property {() => Date} [now]
  * @property {(event: string, about: Record<string, string>) => void} [log] ids and reasons only
  */
@@ -56,6 +58,9 @@ export class Listener {
     this.toleranceSeconds = toleranceSeconds;
     this.maxBodyBytes = maxBodyBytes;
     this.now = options.now ?? (() => new Date());
+    this.signer = options.signer;
+    // A listener that could sign nothing does not start.
+    this.signer?.sign("receipt", Math.floor(this.now().getTime() / 1000), Buffer.alloc(0));
     this.log = options.log ?? (() => undefined);
     /** @type {Map<string, {handler: Handler<Tx>, declared: Declared}>} */
     this.handlers = new Map();
@@ -135,7 +140,7 @@ export class Listener {
       if (known === undefined) throw refusal;
       // It is being executed in time by another copy: nobody may say yet that it was refused.
       if (known === "in_progress") throw new Refuse("SOURCE_UNAVAILABLE", "store_unavailable", { retryAfterSeconds: 2 });
-      return receiptAnswer(decideRepeat(known, claim), true);
+      return this.#again(known, claim);
     }
     return this.#once(claim, async (tx) => {
       if (this.inOrder) {
@@ -206,11 +211,28 @@ export class Listener {
   async #once(claim, run) {
     return this.store.transaction(async (tx) => {
       const stored = await this.store.claim(tx, claim);
-      if (stored !== undefined) return receiptAnswer(decideRepeat(stored, claim), true);
-      const receipt = renderReceipt(await run(tx)).toString();
+      if (stored !== undefined) return this.#again(stored, claim);
+      const receipt = this.#signed(renderReceipt(await run(tx)));
       await this.store.complete(tx, claim, receipt);
       return receiptAnswer(receipt, false);
     });
+  }
+
+  /** @param {import("./store.js").Stored} stored @param {Claim} claim @returns {Answer} */
+  #again(stored, claim) {
+    const receipt = decideRepeat(stored, claim);
+    return receiptAnswer(stored.deliveryId === claim.deliveryId ? receipt : this.#signed(Buffer.from(receipt)), true);
+  }
+
+  /** Where a listener signs, a receipt that cannot be signed is not given. @param {Buffer} receipt @returns {string} */
+  #signed(receipt) {
+    if (this.signer === undefined) return receipt.toString();
+    try {
+      return signReceipt(receipt, this.signer).toString();
+    } catch (error) {
+      this.log("receipt.unsigned", { error: nameOf(error) });
+      throw new Refuse("SOURCE_UNAVAILABLE", "handler_unavailable", { retryAfterSeconds: 2 });
+    }
   }
 
   /** @param {StatusQuery} query @param {Date} receivedAt */
@@ -221,7 +243,7 @@ export class Listener {
     const said = { query_id: query.queryId, delivery_id: deliveryId };
     if (stored === "in_progress") return { ...said, status: "in_progress" };
     if (stored?.deliveryId !== deliveryId) return { ...said, status: "not_done" };
-    return { ...said, status: "done", receipt: JSON.parse(decideRepeat(stored, claim)) };
+    return { ...said, status: "done", receipt: factsOf(decideRepeat(stored, claim)) };
   }
 }
 

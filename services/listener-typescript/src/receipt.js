@@ -50,12 +50,22 @@ export function missingFrom(document) {
 }
 
 /**
- * Return the same result under another delivery's id, for a second delivery of one operation.
+ * Return what a stored receipt states, without the signature over it.
+ * @param {string} receipt
+ * @returns {any}
+ */
+export function factsOf(receipt) {
+  const { signature: _signature, ...facts } = JSON.parse(receipt);
+  return facts;
+}
+
+/**
+ * Return the same result under another delivery's id, for a second delivery of one operation; nobody signed it yet.
  * @param {string} receipt
  * @param {string} deliveryId
  * @returns {string}
  */
 export function underAnotherId(receipt, deliveryId) {
-  const { status, delivery_id: _former, ...others } = JSON.parse(receipt);
+  const { status, delivery_id: _former, ...others } = factsOf(receipt);
   return JSON.stringify({ status, delivery_id: deliveryId, ...others });
 }

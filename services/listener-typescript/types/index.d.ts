@@ -4,3 +4,4 @@ export { Refuse, STATUS, renderProblem } from "./errors.js";
 export { fixedKeys, jwksFile, jwksUrl } from "./keys.js";
 export { missingFrom, renderReceipt } from "./receipt.js";
 export { TOLERANCE_SECONDS, VerificationKeys, verify } from "./signature.js";
+export { ReceiptSigner, signReceipt } from "./signing.js";

@@ -24,6 +24,7 @@ export function problemAnswer(refusal: Refuse): Answer;
  * @property {boolean} [inOrder] only the next number of each aggregate; to be set before the first delivery
  * @property {number} [toleranceSeconds]
  * @property {number} [maxBodyBytes]
+ * @property {import("./signing.js").ReceiptSigner} [signer] signs each receipt; without it they are not signed
  * @property {() => Date} [now]
  * @property {(event: string, about: Record<string, string>) => void} [log] ids and reasons only
  */
@@ -39,6 +40,7 @@ export class Listener<Tx> {
     toleranceSeconds: number;
     maxBodyBytes: number;
     now: () => Date;
+    signer: import("./signing.js").ReceiptSigner | undefined;
     log: (event: string, about: Record<string, string>) => void;
     /** @type {Map<string, {handler: Handler<Tx>, declared: Declared}>} */
     handlers: Map<string, {
@@ -106,6 +108,10 @@ export type Options<Tx> = {
     inOrder?: boolean | undefined;
     toleranceSeconds?: number | undefined;
     maxBodyBytes?: number | undefined;
+    /**
+     * signs each receipt; without it they are not signed
+     */
+    signer?: import("./signing.js").ReceiptSigner | undefined;
     now?: (() => Date) | undefined;
     /**
      * ids and reasons only

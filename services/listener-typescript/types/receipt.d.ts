@@ -28,7 +28,13 @@ export function renderReceipt(receipt: Receipt): Buffer;
  */
 export function missingFrom(document: any): string[];
 /**
- * Return the same result under another delivery's id, for a second delivery of one operation.
+ * Return what a stored receipt states, without the signature over it.
+ * @param {string} receipt
+ * @returns {any}
+ */
+export function factsOf(receipt: string): any;
+/**
+ * Return the same result under another delivery's id, for a second delivery of one operation; nobody signed it yet.
  * @param {string} receipt
  * @param {string} deliveryId
  * @returns {string}

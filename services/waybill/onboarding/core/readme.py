@@ -58,7 +58,8 @@ node results-key.mjs
 ```
 
 It writes `results-private.jwk`, which stays with you, and `results-jwks.json`, which you send back.
-It proves who stated a receipt, or a result that is told later than with the answer; the wire page of Waybill's documentation says how they are signed. The package here does not sign by itself yet.
+It proves who stated a receipt, or a result that is told later than with the answer; the wire page of Waybill's documentation says how they are signed.
+Receipts the package signs: give the listener a `signer`, `ReceiptSigner.fromJwk(…)` of that file.
 
 ## 5. Send back
 
