@@ -23,12 +23,14 @@ from waybill.conformance.keys import ensure_keys, shared_secret
 from waybill.conformance.sender import Letter, signed_headers
 from waybill.contracts.envelope import delivery_id_text, render
 from waybill.contracts.fabric import Rendering
+from waybill.contracts.names import deliveries_topic, listener_group, results_topic
 from waybill.crypto.keys import jwks_path
 from waybill.crypto.signing import Signer, load_signer
 from waybill.infra.resources import resource_dir
 from waybill.kernel.errors import ConfigError
-from waybill.onboarding.core.invitation import Invitation
+from waybill.onboarding.core.invitation import Invitation, TopicDoor
 from waybill.onboarding.core.readme import render_readme
+from waybill.onboarding.core.topic_readme import render_topic_readme
 
 __all__ = ["make_kit", "write_kit"]
 
@@ -52,20 +54,33 @@ def make_kit(invited: Invitation, keys_dir: Path, now: datetime) -> dict[str, by
     public = jwks_path(keys_dir, invited.tenant)
     if not public.is_file():
         raise ConfigError(f"no public keys {public}: `waybill keys new --tenant {invited.tenant}` makes them")
+    files = {"kit.json": _facts(invited, now), "keys/jwks.json": public.read_bytes()}
+    files |= _for_requests(invited) if invited.topic is None else _for_a_topic(invited, invited.topic)
+    files |= {f"types/{each.name}.md": type_page(invited.tenant, each).encode() for each in invited.catalogue}
+    return files | _sandbox(invited, now)
+
+
+def _for_requests(invited: Invitation) -> dict[str, bytes]:
+    """Return the page and what runs with Node alone."""
     package = resource_dir("services/listener-typescript")
     files = {
         "README.md": render_readme(invited).encode(),
-        "kit.json": _facts(invited, now),
-        "keys/jwks.json": public.read_bytes(),
         "listener/app.mjs": (_FILES / "app.mjs").read_bytes(),
         "listener/journal.mjs": (_FILES / "journal.mjs").read_bytes(),
         "verify.mjs": (_FILES / "verify.mjs").read_bytes(),
         "results-key.mjs": (_FILES / "results-key.mjs").read_bytes(),
         "waybill-listener/package.json": (package / "package.json").read_bytes(),
     }
-    files |= {f"waybill-listener/src/{path.name}": path.read_bytes() for path in (package / "src").glob("*.js")}
-    files |= {f"types/{each.name}.md": type_page(invited.tenant, each).encode() for each in invited.catalogue}
-    return files | _sandbox(invited, now)
+    return files | {f"waybill-listener/src/{path.name}": path.read_bytes() for path in (package / "src").glob("*.js")}
+
+
+def _for_a_topic(invited: Invitation, door: TopicDoor) -> dict[str, bytes]:
+    """Return the page and what runs with the Python SDK."""
+    return {
+        "README.md": render_topic_readme(invited, door).encode(),
+        "listener/app.py": (_FILES / "app.py.in").read_bytes(),
+        "verify.py": (_FILES / "verify.py.in").read_bytes(),
+    }
 
 
 def _facts(invited: Invitation, now: datetime) -> bytes:
@@ -78,6 +93,12 @@ def _facts(invited: Invitation, now: datetime) -> bytes:
         "keys_url": invited.keys_url,
         "made_on": f"{now:%Y-%m-%d}",
     }
+    if invited.topic is not None:
+        facts |= {
+            "deliveries": deliveries_topic(invited.tenant, invited.destination),
+            "results": results_topic(invited.tenant, invited.destination),
+            "group": invited.topic.group or listener_group(invited.tenant, invited.destination),
+        }
     return json.dumps(facts, indent=2).encode() + b"\n"
 
 
@@ -103,8 +124,11 @@ def _sample(invited: Invitation, kind: str, signer: Signer, now: datetime) -> by
         body=render(command, invited.destination),
     )
     headers = signed_headers(letter, signer, int(now.timestamp()))
-    request = {"method": "POST", "headers": headers, "body": letter.body.decode()}
-    return json.dumps(request, indent=2).encode() + b"\n"
+    sample: dict[str, object] = {"method": "POST", "headers": headers, "body": letter.body.decode()}
+    if invited.topic is not None:
+        topic = deliveries_topic(invited.tenant, invited.destination)
+        sample = {"topic": topic, "key": command.aggregate, "headers": headers, "value": letter.body.decode()}
+    return json.dumps(sample, indent=2).encode() + b"\n"
 
 
 def _example(invited: Invitation, kind: str) -> dict[str, Any]:

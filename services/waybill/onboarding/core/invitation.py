@@ -3,11 +3,33 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from waybill.contracts.fabric import CommandTypeConfig, FabricConfig, Level, Profile, Rendering
+from waybill.contracts.fabric import CommandTypeConfig, FabricConfig, Level, Profile, Rendering, Transport
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
 
-__all__ = ["Invitation", "catalogued", "invited_by", "rendered"]
+__all__ = ["Declared", "Invitation", "TopicDoor", "catalogued", "declared_of", "rendered"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDoor:
+    """How a destination that takes its deliveries from Kafka finds them."""
+
+    #: As the team reaches them: `host:port`, separated by commas.
+    brokers: str
+    #: The consumer group of its listeners where the declaration names one; None is the one the fabric watches anyway.
+    group: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a configuration says of a destination; nothing where it is not there yet."""
+
+    command_types: tuple[str, ...] = ()
+    level: Level | None = None
+    profile: Profile = Profile.DURABLE_IDEMPOTENT
+    has_secret: bool = False
+    transport: Transport | None = None
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +44,8 @@ class Invitation:
     profile: Profile = Profile.DURABLE_IDEMPOTENT
     #: Where the public keys are followed; None where they are handed out as a file only.
     keys_url: str | None = None
+    #: None takes deliveries over HTTP.
+    topic: TopicDoor | None = None
     #: A secret is shared beside the public keys: it is handed over by another way.
     has_secret: bool = False
     #: What the tenant's catalogue says of the command types, where it has them.
@@ -36,6 +60,8 @@ class Invitation:
                 raise ConfigError(f"{name!r}: lower case letters, digits and -, at most 30, a letter first")
         if not self.command_types:
             raise ConfigError(f"{self.tenant}/{self.destination}: no command type goes there; name one with --type")
+        if self.topic is not None and self.profile is Profile.NON_IDEMPOTENT:
+            raise ConfigError("--profile non_idempotent: what was read and not committed is read again over Kafka")
 
 
 def rendered(config: FabricConfig, tenant: str) -> frozenset[str]:
@@ -45,12 +71,21 @@ def rendered(config: FabricConfig, tenant: str) -> frozenset[str]:
     return frozenset(route.command_type for route in routes if route.rendering is Rendering.JSON)
 
 
-def invited_by(config: FabricConfig, tenant: str, destination: str) -> tuple[tuple[str, ...], Level | None, bool]:
-    """Return what a configuration says of a destination: the types routed there, its level, whether it has a secret."""
+def declared_of(config: FabricConfig, tenant: str, destination: str) -> Declared:
+    """Return what a configuration says of a destination."""
     found, owner = config.tenant(tenant), config.destination(tenant, destination)
     routes = found.routes if found is not None else ()
-    types = sorted({route.command_type for route in routes if destination in route.destinations})
-    return tuple(types), owner.level if owner else None, owner is not None and owner.hmac_secret is not None
+    types = tuple(sorted({route.command_type for route in routes if destination in route.destinations}))
+    if owner is None:
+        return Declared(command_types=types)
+    return Declared(
+        command_types=types,
+        level=owner.level,
+        profile=owner.profile,
+        has_secret=owner.hmac_secret is not None,
+        transport=owner.transport,
+        group=owner.listener_group,
+    )
 
 
 def catalogued(config: FabricConfig, tenant: str, command_types: Iterable[str]) -> tuple[CommandTypeConfig, ...]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from waybill.onboarding.core.invitation import Invitation
 
-__all__ = ["render_readme"]
+__all__ = ["checked_types", "kept_keys", "render_readme", "run_checks"]
 
 
 _PAGE: Final = Template("""# Your listener for $tenant/$destination
@@ -86,11 +86,11 @@ def render_readme(invited: Invitation) -> str:
     return _PAGE.substitute(
         tenant=invited.tenant,
         destination=invited.destination,
-        types=_types(invited),
+        types=checked_types(invited),
         level=invited.level.value,
         profile=invited.profile.value,
-        keys=_keys(invited),
-        run=_run(invited),
+        keys=kept_keys(invited),
+        run=run_checks(invited, "node listener/app.mjs"),
         declaration=_declaration(invited),
         production_keys=f"`{invited.keys_url or 'keys/jwks.json'}`",
         secret=_secret(invited),
@@ -98,23 +98,25 @@ def render_readme(invited: Invitation) -> str:
     )
 
 
-def _types(invited: Invitation) -> str:
+def checked_types(invited: Invitation) -> str:
     """Name each type; one that is in the catalogue leads to its page."""
     pages = {each.name for each in invited.catalogue}
     return ", ".join(f"[`{each}`](types/{each}.md)" if each in pages else f"`{each}`" for each in invited.command_types)
 
 
-def _run(invited: Invitation) -> str:
+def run_checks(invited: Invitation, start: str) -> str:
+    """Return the line that runs a listener of the kit through the checks, with the sandbox's keys."""
     return shlex.join(
         [
-            *("waybill", "conformance", "--run", "node listener/app.mjs", "--effects", "/effects"),
+            *("waybill", "conformance", "--run", start, "--effects", "/effects"),
             *("--level", "L1", "--profile", invited.profile.value, "--keys-dir", "sandbox"),
             *("--tenant", invited.tenant, "--destination", invited.destination, "--type", invited.command_types[0]),
         ]
     )
 
 
-def _keys(invited: Invitation) -> str:
+def kept_keys(invited: Invitation) -> str:
+    """Say where the public keys of production are."""
     return f"`keys/jwks.json`, and {invited.keys_url} while they rotate" if invited.keys_url else "`keys/jwks.json`"
 
 
