@@ -35,6 +35,7 @@ from waybill.listener.core.message import Received
 from waybill.listener.core.verification import Lane
 from waybill.listener.stores.port import Effect, Found, Memory, StoreBusyError, UnderWayError
 from waybill.listener.stores.postgres_lanes import PostgresLanes
+from waybill.listener.stores.postgres_trips import BEGIN, COMMIT, Results, Statement, TripConnection, instant
 from waybill.listener.transaction import BlockingTransaction
 
 __all__ = ["PostgresStore"]
@@ -45,13 +46,7 @@ MIGRATIONS: Final = "waybill.listener.migrations"
 _LOOK_LOCK_MS: Final = "200"
 
 # Waits for a concurrent duplicate.
-CLAIM: Final = sql.SQL("""
-    INSERT INTO {schema}.delivery (tenant, destination, delivery_id, operation_id, command_type, aggregate,
-                                   body_digest, operation_digest, received_at, expires_at)
-    VALUES (%(tenant)s, %(destination)s, %(delivery_id)s, %(operation_id)s, %(command_type)s, %(aggregate)s,
-            %(body_digest)s, %(operation_digest)s, %(received_at)s, %(expires_at)s)
-    ON CONFLICT DO NOTHING
-""")
+CLAIM: Final = sql.SQL("SELECT {schema}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)")
 # The row of the delivery itself before one of the same operation. Two looks, each into its own index.
 FIND: Final = sql.SQL("""
     SELECT delivery_id, operation_id, body_digest, operation_digest, receipt
@@ -77,10 +72,8 @@ FORGET: Final = sql.SQL("""
      WHERE tenant = %(tenant)s AND destination = %(destination)s AND delivery_id = %(delivery_id)s
        AND receipt IS NULL
 """)
-COMPLETE: Final = sql.SQL("""
-    UPDATE {schema}.delivery SET receipt = %(receipt)s, executed_at = %(executed_at)s
-     WHERE tenant = %(tenant)s AND destination = %(destination)s AND delivery_id = %(delivery_id)s
-""")
+# Fails where there is no such record.
+COMPLETE: Final = sql.SQL("SELECT {schema}.complete($1, $2, $3, $4, $5)")
 PURGE: Final = sql.SQL("""
     DELETE FROM {schema}.delivery
      WHERE received_at < %(before)s AND (expires_at IS NULL OR expires_at < %(now)s) AND receipt IS NOT NULL
@@ -88,12 +81,14 @@ PURGE: Final = sql.SQL("""
 
 
 class PostgresWork:
-    """One transaction on one connection."""
+    """One transaction on one connection: begun with the first statement, ended by `end`."""
 
-    def __init__(self, connection: psycopg.AsyncConnection, schema: str) -> None:
+    def __init__(self, connection: TripConnection, texts: "_Texts", *, is_begun: bool = False) -> None:
         self._connection = connection
-        self._schema = sql.Identifier(schema)
-        self._lanes = PostgresLanes(connection, schema)
+        self._texts = texts
+        self._lanes = PostgresLanes(connection, texts.schema)
+        #: Travels with what comes next.
+        self._waiting: list[Statement] = [] if is_begun else [BEGIN]
 
     async def claim(self, claim: Claim) -> Found:
         """Record the delivery as being executed here, after waiting for a concurrent duplicate."""
@@ -106,57 +101,52 @@ class PostgresWork:
 
     async def insert(self, claim: Claim) -> bool:
         """Insert the record; False when there is one of the same delivery or operation."""
-        identity = claim.identity
-        values = {
-            **_key(claim),
-            "operation_id": identity.operation_id,
-            "command_type": claim.command_type,
-            "aggregate": claim.aggregate,
-            "body_digest": identity.body_digest,
-            "operation_digest": identity.operation_digest,
-            "received_at": claim.received_at,
-            "expires_at": claim.expires_at,
-        }
-        return (await self._connection.execute(self._sql(CLAIM), values)).rowcount == 1
+        results = await self._trip(Statement(self._texts.claim, _values(claim)))
+        return results[-1].get_value(0, 0) == b"t"
 
     async def find(self, claim: Claim) -> Found:
         """Return what is recorded under the delivery's id or operation."""
+        await self._trip()
         values = {**_key(claim), "operation_id": claim.identity.operation_id}
         row = await (await self._connection.execute(self._sql(FIND), values)).fetchone()
         return None if row is None else _found(row)
 
     async def resume(self, claim: Claim) -> Stored | Pending:
         """Lock the record of a pending delivery; it may have been completed while we waited."""
+        await self._trip()
         row = await (await self._connection.execute(self._sql(RESUME), _key(claim))).fetchone()
         if row is None:
             raise StoreBusyError("the record of this delivery was taken back meanwhile")
         return _found(row)
 
     async def complete(self, claim: Claim, receipt: bytes, executed_at: datetime) -> None:
-        """Give the claimed record its receipt."""
-        values = {**_key(claim), "receipt": receipt.decode(), "executed_at": executed_at}
-        cursor = await self._connection.execute(self._sql(COMPLETE), values)
-        if cursor.rowcount != 1:
-            raise InvariantBroken(f"the record of delivery {claim.identity.delivery_id} is gone before its receipt")
+        """Give the claimed record its receipt; it is on its way with what comes next."""
+        values = (*_key_values(claim), receipt, instant(executed_at))
+        self._waiting.append(Statement(self._texts.complete, values))
 
     async def forget(self, claim: Claim) -> None:
         """Take a pending record back."""
+        await self._trip()
         await self._connection.execute(self._sql(FORGET), _key(claim))
 
     async def lane(self, claim: Claim) -> Lane:
         """Lock the lane of the claim's aggregate and say how far it has come."""
+        await self._trip()
         return await self._lanes.read(claim)
 
     async def take_turn(self, claim: Claim, lane: Lane, sequence: int) -> None:
         """Take a delivery's turn in a lane that was read."""
+        await self._trip()
         await self._lanes.take_turn(claim, lane, sequence)
 
     async def note(self, claim: Claim, gap: GapResolution) -> None:
         """Remember what a gap resolution says."""
+        await self._trip()
         await self._lanes.note(claim, gap)
 
     async def call(self, function: Callable[[Received, Any], Any], command: Received) -> Any:
         """Call a handler with the connection, or in a thread with a `BlockingTransaction`."""
+        await self._trip()
         if inspect.iscoroutinefunction(function):
             return await function(command, self._connection)
         transaction = BlockingTransaction(self._connection, asyncio.get_running_loop())
@@ -165,8 +155,35 @@ class PostgresWork:
         finally:
             transaction.end()
 
+    async def commit(self) -> None:
+        """Make it durable, the receipt with it.
+
+        Raises:
+            InvariantBroken: the record is gone before its receipt; nothing is committed.
+            psycopg.Error: it was not committed, or nobody knows.
+        """
+        try:
+            await self._trip(COMMIT)
+        except psycopg.errors.NoDataFound as error:
+            raise InvariantBroken("the record of a delivery is gone before its receipt") from error
+
+    async def _trip(self, *statements: Statement) -> Results:
+        """Send what waits and then the statements; nothing when there is neither."""
+        sent, self._waiting = (*self._waiting, *statements), []
+        return await self._connection.trip(*sent) if sent else []
+
     def _sql(self, query: sql.SQL) -> sql.Composed:
-        return query.format(schema=self._schema)
+        return query.format(schema=sql.Identifier(self._texts.schema))
+
+
+class _Texts:
+    """What each delivery needs, written once for a schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        named = sql.Identifier(schema)
+        self.claim = CLAIM.format(schema=named).as_string().encode()
+        self.complete = COMPLETE.format(schema=named).as_string().encode()
 
 
 class PostgresStore:
@@ -193,11 +210,12 @@ class PostgresStore:
     ) -> None:
         self._dsn = dsn
         self._schema = identifier(schema)
+        self._texts = _Texts(schema)
         self._retention = dedup_retention
         self._max_connections = max_connections
         self._lock_timeout_ms = str(int(lock_timeout.total_seconds() * 1000))
         self._effect = effect
-        self._pool: AsyncConnectionPool[psycopg.AsyncConnection] | None = None
+        self._pool: AsyncConnectionPool[TripConnection] | None = None
         self._opening = asyncio.Lock()
 
     @property
@@ -217,25 +235,25 @@ class PostgresStore:
         async with self._opening:
             if self._pool is None:
                 await asyncio.to_thread(self._migrate)
-                pool: AsyncConnectionPool[psycopg.AsyncConnection] = AsyncConnectionPool(
+                pool = AsyncConnectionPool(
                     self._dsn,
+                    connection_class=TripConnection,
                     min_size=1,
                     max_size=self._max_connections,
                     open=False,
                     timeout=self._POOL_TIMEOUT_S,
                     check=_check,
                     configure=self._bound,
-                    kwargs={"application_name": "waybill-listener"},
+                    kwargs={"application_name": "waybill-listener", "autocommit": True, "client_encoding": "UTF8"},
                 )
                 await pool.open()
                 self._pool = pool
 
     _POOL_TIMEOUT_S: Final = 10.0
 
-    async def _bound(self, connection: psycopg.AsyncConnection) -> None:
+    async def _bound(self, connection: TripConnection) -> None:
         """Let no statement of a connection wait for ever for a lock: whoever sends gives up earlier."""
         await connection.execute(SET_LOCK_TIMEOUT, (self._lock_timeout_ms, False))
-        await connection.commit()
 
     def _migrate(self) -> None:
         with connect(self._dsn, application_name="waybill-listener-migrate") as connection:
@@ -260,17 +278,25 @@ class PostgresStore:
             psycopg.OperationalError: no connection, or the transaction could not be committed.
         """
         async with self._lend() as connection:
-            yield self._work(connection)
+            connection.is_lent, work = True, PostgresWork(connection, self._texts)
+            try:
+                yield work
+                await work.commit()
+            except BaseException:
+                await connection.undo()
+                raise
+            finally:
+                connection.is_lent = False
 
     @asynccontextmanager
-    async def _lend(self) -> AsyncIterator[psycopg.AsyncConnection]:
+    async def _lend(self) -> AsyncIterator[TripConnection]:
         await self.open()
         assert self._pool is not None
-        async with self._pool.connection() as connection, connection.transaction():
+        connection = await self._pool.getconn()
+        try:
             yield connection
-
-    def _work(self, connection: psycopg.AsyncConnection) -> PostgresWork:
-        return PostgresWork(connection, self._schema)
+        finally:
+            await self._pool.putconn(connection)
 
     async def look(self, claim: Claim) -> Found:
         """Return what was executed under the delivery's id or operation; None when nothing was and nothing is.
@@ -283,8 +309,8 @@ class PostgresStore:
         """
         try:
             async with self._lend() as connection, connection.transaction(force_rollback=True):
-                work = self._work(connection)
                 await connection.execute(SET_LOCK_TIMEOUT, (_LOOK_LOCK_MS, True))
+                work = PostgresWork(connection, self._texts, is_begun=True)
                 return None if await work.insert(claim) else await work.find(claim)
         except psycopg.errors.LockNotAvailable as error:
             raise UnderWayError from error
@@ -321,3 +347,21 @@ def _found(row: tuple[Any, ...]) -> Stored | Pending:
 
 def _key(claim: Claim) -> dict[str, Any]:
     return {"tenant": claim.tenant, "destination": claim.destination, "delivery_id": claim.identity.delivery_id}
+
+
+def _key_values(claim: Claim) -> tuple[bytes, bytes, bytes]:
+    return claim.tenant.encode(), claim.destination.encode(), claim.identity.delivery_id.bytes
+
+
+def _values(claim: Claim) -> tuple[bytes | None, ...]:
+    identity = claim.identity
+    return (
+        *_key_values(claim),
+        identity.operation_id.encode(),
+        claim.command_type.encode(),
+        claim.aggregate.encode(),
+        identity.body_digest,
+        identity.operation_digest,
+        instant(claim.received_at),
+        None if claim.expires_at is None else instant(claim.expires_at),
+    )
