@@ -74,7 +74,7 @@ class Teller:
         self._admin = KafkaAdmin(sources.bootstrap, sources.clock)
 
     def run(self, stop: threading.Event) -> None:
-        """Tell until `stop` is set; what is away is waited for."""
+        """Tell until `stop` is set. What is away, or not allowed yet, is waited for: nothing is lost by it."""
         while not stop.is_set():
             try:
                 self._follow(stop)
@@ -84,10 +84,10 @@ class Teller:
                 RefusedError,
                 TransientError,
                 UnavailableError,
-                psycopg.OperationalError,
+                psycopg.Error,  # a right or a function that the outbox lacks until somebody runs its installation
             ) as error:
                 self._sources.meter.blocked(self._tenant, is_blocked=True)
-                log.warning("events.waiting", tenant=self._tenant, reason=str(error))
+                log.warning("events.waiting", tenant=self._tenant, reason=_reason(error))
             stop.wait(_PAUSE_S)
 
     def _follow(self, stop: threading.Event) -> None:
@@ -145,3 +145,10 @@ class Teller:
             if event is not None and event.event_type in routed:
                 events.append(event)
         return events
+
+
+def _reason(error: Exception) -> str:
+    """Return what is wrong in one line; the server's details may hold values of a row."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate is None:
+        return str(error)
+    return f"{error.diag.message_primary} ({error.sqlstate}); `waybill outbox install` brings what the outbox lacks"
