@@ -47,6 +47,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
     "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),
     "cancel": ("waybill.cli.decisions", "Take deliveries back before they can have been sent."),
+    "baseline": ("waybill.cli.baseline", "Tell a new or restored listener where each aggregate goes on."),
     "destinations": ("waybill.cli.destinations", "Pause, resume, drain and limit destinations, and see who did."),
     "sim": ("waybill.cli.sim", "Run the delivery engine under simulated bad luck, seed by seed."),
     "bench": ("waybill.cli.bench", "Measure relay, emit, deliver and latency."),

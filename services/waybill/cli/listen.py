@@ -29,7 +29,7 @@ from waybill.listener.core.verification import Binding
 from waybill.listener.key_source import JwksFile, JwksUrl
 from waybill.listener.server import serve
 
-__all__ = ["app"]
+__all__ = ["app", "load_target"]
 
 app = typer.Typer(add_completion=False, help="Run a listener alone, or capture what comes in for one.")
 
@@ -109,7 +109,7 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     if (target is None) == (forward_to is None):
         raise ConfigError("name a listener as module:attribute, or where deliveries go on to with --forward-to")
     if target is not None:
-        found, what = _load(target), f"{target} listens"
+        found, what = load_target(target), f"{target} listens"
     else:
         place = (host, port, str(forward_to))
         checker = _checker((tenant, destination), keys_dir, keys, secret)
@@ -144,7 +144,7 @@ def _stream(
         from waybill.listener.stream import Stream, StreamSettings
     except ModuleNotFoundError as error:
         raise ConfigError(f"--kafka needs {error.name}: pip install 'waybill[listener-kafka,cli]'") from error
-    found = _load(target)
+    found = load_target(target)
     if not isinstance(found, Listener):
         raise ConfigError(f"--kafka runs a Listener: {target} is none")
     stream = Stream(found, StreamSettings(bootstrap=brokers, results_key=results_key, group=group))
@@ -208,7 +208,7 @@ def _checker(names: tuple[str, str], keys_dir: Path | None, keys: str | None, se
     return Checker(binding=binding, keys=source, signer=signer, clock=clock)
 
 
-def _load(target: str) -> Any:
+def load_target(target: str) -> Any:
     """Import the application; the current folder is looked in first, as for a script."""
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:

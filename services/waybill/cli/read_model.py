@@ -15,11 +15,14 @@ from waybill.infra.clock import SystemClock
 from waybill.infra.postgres import connect
 from waybill.readmodel import Places, PostgresStore, ReadModel, Settings, prepare, run
 from waybill.readmodel.core.records import Topic
+from waybill.readmodel.ports import Bounds
 from waybill.readmodel.source import KafkaSource
 
-__all__ = ["app"]
+__all__ = ["app", "records_behind"]
 
 app = typer.Typer(no_args_is_help=True, help="What happened to each delivery, folded from the topics into PostgreSQL.")
+
+_LOOK_S = 0.2
 
 TenantOption = Annotated[str | None, typer.Option("--tenant", help="One tenant. Default: every tenant.")]
 
@@ -83,15 +86,12 @@ def status_command(tenant: TenantOption = None, as_json: JsonFlag = False) -> No
     places, now = _places(), SystemClock().now()
     with connect(places.control_dsn, application_name="waybill-cli") as connection:
         positions = ReadModel(connection).positions(tenant)
-    with closing(KafkaSource(places.kafka)) as source:
-        tenants = source.partitions([tenant] if tenant else ())
-        bounds = source.bounds(list(tenants))
     lag: dict[str, dict[str, int]] = {}
     newest: dict[str, datetime] = {}
-    for place, owner in sorted(tenants.items()):
-        next_offset, at = positions.get(place, (bounds[place].first, None))
+    for place, (owner, bounds) in _bounds(places, tenant).items():
+        next_offset, at = positions.get(place, (bounds.first, None))
         behind, topic = lag.setdefault(owner, {}), place[0].rpartition(".")[2]
-        behind[topic] = behind.get(topic, 0) + max(bounds[place].end - next_offset, 0)
+        behind[topic] = behind.get(topic, 0) + max(bounds.end - next_offset, 0)
         if at is not None:
             newest[owner] = max(newest.get(owner, at), at)
     total = sum(sum(behind.values()) for behind in lag.values())
@@ -104,6 +104,34 @@ def status_command(tenant: TenantOption = None, as_json: JsonFlag = False) -> No
         print_table("records not folded yet", columns, cells)
     if total:
         raise typer.Exit(1)
+
+
+def records_behind(tenant: str, wait_s: float) -> int:
+    """Wait until everything that is in a tenant's topics now is folded; return how many records are not.
+
+    Args:
+        tenant: whose topics.
+        wait_s: how long to wait; what comes meanwhile is not waited for.
+    """
+    clock = SystemClock()
+    until = clock.monotonic() + wait_s
+    places = _places()
+    ends = {place: bounds.end for place, (_, bounds) in _bounds(places, tenant).items()}
+    with closing(connect(places.control_dsn, application_name="waybill-cli", autocommit=True)) as connection:
+        while True:
+            positions = ReadModel(connection).positions(tenant)
+            left = sum(max(end - positions.get(place, (0, None))[0], 0) for place, end in ends.items())
+            if left == 0 or clock.monotonic() >= until:
+                return left
+            threading.Event().wait(_LOOK_S)
+
+
+def _bounds(places: Places, tenant: str | None) -> dict[tuple[str, int], tuple[str, Bounds]]:
+    """Return by partition its tenant and what it holds now."""
+    with closing(KafkaSource(places.kafka)) as source:
+        tenants = source.partitions([tenant] if tenant else ())
+        bounds = source.bounds(list(tenants))
+    return {place: (owner, bounds[place]) for place, owner in sorted(tenants.items())}
 
 
 def _stop_on_signals() -> threading.Event:

@@ -14,8 +14,10 @@ import uuid
 from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, TypeVar
+from hashlib import sha256
+from typing import Final, TypeAlias, TypeVar
 
+from waybill.contracts.baseline import BASELINE_TYPE, MAX_PARTS, BaselinePart, LaneStart, check_lanes
 from waybill.contracts.command import MAX_SEQUENCE, DataForm
 from waybill.contracts.envelope import (
     ENVELOPE_VERSION,
@@ -32,9 +34,12 @@ from waybill.kernel.clock import parse_instant
 from waybill.kernel.errors import ContractError
 from waybill.kernel.ids import Aggregate, CommandId, DeliveryId, DestinationName, Tenant
 
-__all__ = ["parse"]
+__all__ = ["Body", "parse"]
 
 T = TypeVar("T")
+
+#: What a signed body can say.
+Body: TypeAlias = Envelope | GapResolution | StatusQuery | BaselinePart
 
 #: The member that held the data, or nothing for a reference.
 _JSON: Final = "data"
@@ -42,7 +47,7 @@ _BASE64: Final = "data_base64"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
-def parse(body: bytes) -> Envelope | GapResolution | StatusQuery:
+def parse(body: bytes) -> Body:
     """Read a body.
 
     Raises:
@@ -56,11 +61,13 @@ def parse(body: bytes) -> Envelope | GapResolution | StatusQuery:
         raise ContractError("this envelope version is unknown here")
     reader = _Reader({k: v for k, v in attributes.items() if k not in {"specversion", "envelopeversion"}})
     try:
-        found: Envelope | GapResolution | StatusQuery
+        found: Body
         if attributes.get("type") == GAP_RESOLUTION_TYPE:
             found = _gap(reader, member, data)
         elif attributes.get("type") == STATUS_QUERY_TYPE:
             found = _query(reader, member, data)
+        elif attributes.get("type") == BASELINE_TYPE:
+            found = _baseline(reader, member, data)
         else:
             found = _envelope(reader, member, data)
     except ValueError as error:
@@ -289,3 +296,59 @@ def _query(reader: _Reader, member: str, data: bytes) -> StatusQuery:
         operation_id=operation,
         body_sha256=digest,
     )
+
+
+def _baseline(reader: _Reader, member: str, data: bytes) -> BaselinePart:
+    reader.text("type")
+    if not _is_clear_json(reader, member):
+        raise ContractError("a part of a baseline lists its aggregates as clear JSON")
+    found = BaselinePart(
+        part_id=reader.as_(_uuid, "id"),
+        baseline_id=reader.as_(_uuid, "baselineid"),
+        tenant=Tenant(reader.text("tenant")),
+        destination=DestinationName(reader.text("destination")),
+        source=reader.text("source"),
+        issued_at=reader.instant("time"),
+        expires_at=reader.instant("expiresat"),
+        config_version=reader.number("configversion"),
+        nonce=reader.text("nonce"),
+        part=reader.number("part", least=1),
+        parts=reader.number("parts", least=1),
+        digest=reader.as_(_digest, "digest"),
+        lanes=_lanes(data),
+        data_sha256=sha256(data).hexdigest(),
+    )
+    if not found.part <= found.parts <= MAX_PARTS:
+        raise ContractError("the number of this part of the baseline is not one of its parts")
+    return found
+
+
+def _digest(text: str) -> str:
+    if not _SHA256.fullmatch(text):
+        raise ValueError("not a SHA-256 in lower-case hex")
+    return text
+
+
+def _lanes(data: bytes) -> tuple[LaneStart, ...]:
+    try:
+        match json.loads(data, object_pairs_hook=_unique):
+            case {"lanes": list(listed), **others} if not others:
+                lanes = tuple(_lane(item) for item in listed)
+            case _:
+                raise ValueError("no list of aggregates")
+    except ValueError as error:
+        raise ContractError("the aggregates of the baseline are malformed") from error
+    check_lanes(lanes)
+    return lanes
+
+
+def _lane(item: object) -> LaneStart:
+    match item:
+        case {"aggregate": str(aggregate), "next": int(following), "told": list(told), **others} if (
+            not others and type(following) is int and 1 <= following <= MAX_SEQUENCE
+        ):
+            return LaneStart(
+                aggregate=Aggregate(aggregate), next=following, told=tuple(_entry(entry) for entry in told)
+            )
+        case _:
+            raise ValueError("not an aggregate with its next sequence")

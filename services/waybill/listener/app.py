@@ -169,6 +169,10 @@ class Listener:
         signer.sign("receipt", int(self.clock.now().timestamp()), b"")
         self._receiver.sign(signer)
 
+    async def ask_baseline(self) -> str:
+        """Ask for a baseline; return the nonce that the next one has to carry. Raises as `BaselineDesk.ask` does."""
+        return await self._receiver.baselines.ask()
+
     async def open(self) -> None:
         """Open the store; raises as its `open` does."""
         await self._store.open()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from waybill.contracts.baseline import BaselinePart
 from waybill.contracts.envelope import GapResolution
 from waybill.contracts.fabric import Profile
 from waybill.contracts.problem import Problem
@@ -21,6 +22,7 @@ from waybill.crypto.verifying import DEFAULT_TOLERANCE, SignatureHeaders
 from waybill.kernel.clock import Clock
 from waybill.kernel.errors import ConfigError
 from waybill.listener.asgi import Answer, Headers, answer_problem
+from waybill.listener.baselines import BaselineDesk
 from waybill.listener.core.claims import claim_of
 from waybill.listener.core.message import Received
 from waybill.listener.core.policy import Rules
@@ -122,6 +124,8 @@ class Receiver:
         self._limits = limits
         self._clock = clock
         self._executor = Executor(store, handlers, clock, in_order=limits.in_order)
+        #: Asks for baselines, and takes them.
+        self.baselines = BaselineDesk(binding, store, clock, in_order=limits.in_order)
 
     def ask(self, policy: PolicyHook) -> None:
         """Ask the destination's own code, as the last check of each command."""
@@ -174,6 +178,8 @@ class Receiver:
     async def _execute(
         self, message: Message, body: bytes, terms: Terms, received_at: datetime
     ) -> Outcome | StatusAnswer:
+        if isinstance(message, BaselinePart):
+            return await self.baselines.take(message, received_at)
         claim = claim_of(message, body, received_at)
         if isinstance(message, StatusQuery):
             return await self._executor.status(claim, message)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import dict_row
 
+from waybill.contracts.envelope import GAP_RESOLUTION_TYPE
 from waybill.kernel.errors import ConfigError, UnavailableError
 
 __all__ = ["DeliveryFilter", "ReadModel", "id_range"]
@@ -120,6 +121,29 @@ ORDER BY a.resolved_at IS NOT NULL, a.seen_at DESC, a.tenant, a.topic, a.partiti
 LIMIT %(limit)s
 """
 
+_TOPS: Final = (
+    "SELECT n.aggregate, n.top FROM read.numbering AS n WHERE n.tenant = %(tenant)s AND n.destination = %(destination)s"
+)
+
+# Of what waits in the log only the first of each aggregate: there may be millions behind it.
+_NOT_ACKNOWLEDGED: Final = """
+(SELECT d.aggregate, d.sequence, d.delivery_id, d.state, d.detail, d.expires_at FROM read.delivery AS d
+ WHERE d.tenant = %(tenant)s AND d.destination = %(destination)s AND d.state <> 'acknowledged'
+    AND (d.state <> 'queued' OR d.version > 0) AND d.command_type IS DISTINCT FROM %(resolution)s)
+UNION ALL
+(SELECT DISTINCT ON (d.aggregate) d.aggregate, d.sequence, d.delivery_id, d.state, d.detail, d.expires_at
+ FROM read.delivery AS d
+ WHERE d.tenant = %(tenant)s AND d.destination = %(destination)s AND d.state = 'queued' AND d.version = 0
+    AND d.command_type IS DISTINCT FROM %(resolution)s
+ ORDER BY d.aggregate, d.sequence)
+"""
+
+_BROKEN: Final = """
+SELECT DISTINCT a.aggregate FROM read.anomaly AS a
+WHERE a.tenant = %(tenant)s AND a.destination = %(destination)s AND a.resolved_at IS NULL
+    AND a.kind IN ('hole', 'reused_number') AND a.aggregate IS NOT NULL
+"""
+
 
 class ReadModel:
     """Answers about deliveries over the caller's connection.
@@ -213,6 +237,21 @@ class ReadModel:
     def open_anomalies(self) -> Sequence[Row]:
         """Return by tenant and kind how many anomalies nobody resolved, and when the oldest was seen."""
         return self._rows(_OPEN_ANOMALIES, {})
+
+    def tops(self, tenant: str, destination: str) -> dict[str, int]:
+        """Return by aggregate the highest number a destination has been given."""
+        rows = self._rows(_TOPS, {"tenant": tenant, "destination": destination})
+        return {row["aggregate"]: row["top"] for row in rows}
+
+    def not_acknowledged(self, tenant: str, destination: str) -> Sequence[Row]:
+        """Return what is not acknowledged at a destination; of what nobody attempted the first of each aggregate."""
+        values = {"tenant": tenant, "destination": destination, "resolution": GAP_RESOLUTION_TYPE}
+        return self._rows(_NOT_ACKNOWLEDGED, values)
+
+    def broken(self, tenant: str, destination: str) -> frozenset[str]:
+        """Return aggregates with a hole, or with a number that two deliveries have, while nobody resolved it."""
+        rows = self._rows(_BROKEN, {"tenant": tenant, "destination": destination})
+        return frozenset(row["aggregate"] for row in rows)
 
     def positions(self, tenant: str | None = None) -> dict[tuple[str, int], tuple[int, datetime | None]]:
         """Return by topic and partition the next offset to fold and the time of the newest record folded."""

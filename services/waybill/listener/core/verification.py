@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from waybill.contracts.baseline import BaselinePart
 from waybill.contracts.codes import ErrorCode
 from waybill.contracts.envelope import CONTENT_TYPE, Envelope, GapResolution
 from waybill.contracts.envelope_reader import parse
@@ -64,7 +65,7 @@ __all__ = [
 #: The handler of every command type that has none of its own.
 ANY_TYPE: Final = "*"
 
-Message: TypeAlias = Envelope | GapResolution | StatusQuery
+Message: TypeAlias = Envelope | GapResolution | StatusQuery | BaselinePart
 
 
 class Check(StrEnum):
@@ -290,6 +291,8 @@ def id_of(message: Message) -> UUID:
             return message.query_id
         case GapResolution():
             return message.resolution_id
+        case BaselinePart():
+            return message.part_id
         case Envelope():
             return message.delivery_id
 

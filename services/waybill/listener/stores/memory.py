@@ -71,6 +71,9 @@ class MemoryWork:
     async def note(self, claim: Claim, gap: GapResolution) -> None:
         """No lanes are kept."""
 
+    async def baselines(self) -> None:
+        """No lanes are kept, so nothing waits for a baseline."""
+
     async def call(self, function: Callable[[Received, Any], Any], command: Received) -> Any:
         """Call a handler with nothing to write through."""
         if inspect.iscoroutinefunction(function):

@@ -16,15 +16,27 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeAlias
 
+from waybill.contracts.baseline import BaselinePart
 from waybill.contracts.envelope import GapResolution
 from waybill.contracts.fabric import Profile
 from waybill.kernel.errors import ConfigError
+from waybill.listener.core.baseline import Asked
 from waybill.listener.core.claims import Claim
 from waybill.listener.core.dedup import Pending, Stored
 from waybill.listener.core.message import Received
-from waybill.listener.core.verification import Lane
+from waybill.listener.core.verification import Binding, Lane
 
-__all__ = ["DedupStore", "Effect", "Found", "Memory", "StoreBusyError", "UnderWayError", "Work", "check_promise"]
+__all__ = [
+    "Baselines",
+    "DedupStore",
+    "Effect",
+    "Found",
+    "Memory",
+    "StoreBusyError",
+    "UnderWayError",
+    "Work",
+    "check_promise",
+]
 
 #: What a claim meets: nothing, something executed, or something that may have acted.
 Found: TypeAlias = Stored | Pending | None
@@ -60,6 +72,26 @@ class Memory:
     has_lanes: bool = False
 
 
+class Baselines(Protocol):
+    """Baselines in the transaction of a `Work`."""
+
+    async def ask(self, binding: Binding, nonce: str, at: datetime) -> None:
+        """Remember that a baseline is asked for; what was asked for before counts no more."""
+        ...
+
+    async def asked(self, binding: Binding) -> Asked | None:
+        """Lock the last time it was asked until the transaction ends, and say what has come since; None: never."""
+        ...
+
+    async def stage(self, part: BaselinePart, at: datetime) -> None:
+        """Keep a part for what `asked` returned."""
+        ...
+
+    async def apply(self, binding: Binding, at: datetime) -> int:
+        """Let all parts that were kept count; return how many lanes were moved on. A lane is never moved back."""
+        ...
+
+
 class Work(Protocol):
     """One transaction."""
 
@@ -89,6 +121,10 @@ class Work(Protocol):
 
     async def note(self, claim: Claim, gap: GapResolution) -> None:
         """Remember what a gap resolution says."""
+        ...
+
+    async def baselines(self) -> Baselines | None:
+        """Return the baselines of this transaction; None where no lanes are kept."""
         ...
 
     async def call(self, function: Callable[[Received, Any], Any], command: Received) -> Any:

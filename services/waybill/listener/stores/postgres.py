@@ -34,6 +34,7 @@ from waybill.listener.core.dedup import Identity, Pending, Stored
 from waybill.listener.core.message import Received
 from waybill.listener.core.verification import Lane
 from waybill.listener.stores.port import Effect, Found, Memory, StoreBusyError, UnderWayError
+from waybill.listener.stores.postgres_baselines import PostgresBaselines
 from waybill.listener.stores.postgres_lanes import PostgresLanes
 from waybill.listener.stores.postgres_trips import BEGIN, COMMIT, Results, Statement, TripConnection, instant
 from waybill.listener.transaction import BlockingTransaction
@@ -87,6 +88,7 @@ class PostgresWork:
         self._connection = connection
         self._texts = texts
         self._lanes = PostgresLanes(connection, texts.schema)
+        self._baselines = PostgresBaselines(connection, texts.schema)
         #: Travels with what comes next.
         self._waiting: list[Statement] = [] if is_begun else [BEGIN]
 
@@ -143,6 +145,11 @@ class PostgresWork:
         """Remember what a gap resolution says."""
         await self._trip()
         await self._lanes.note(claim, gap)
+
+    async def baselines(self) -> PostgresBaselines:
+        """Return the baselines of this transaction, which has begun."""
+        await self._trip()
+        return self._baselines
 
     async def call(self, function: Callable[[Received, Any], Any], command: Received) -> Any:
         """Call a handler with the connection, or in a thread with a `BlockingTransaction`."""

@@ -27,6 +27,7 @@ from waybill.listener.core.message import Received
 from waybill.listener.core.sequencing import Told, advance
 from waybill.listener.core.verification import Lane
 from waybill.listener.stores.port import Effect, Found, Memory, StoreBusyError
+from waybill.listener.stores.sqlite_baselines import BASELINE_SCHEMA, SqliteBaselines
 
 __all__ = ["BlockingSqliteTransaction", "Rows", "SqliteStore", "SqliteTransaction"]
 
@@ -218,6 +219,10 @@ class SqliteWork:
         lane = await self.lane(claim)
         await self._reach(claim, advance(lane.last, lane.told), done=None)
 
+    async def baselines(self) -> SqliteBaselines:
+        """Return the baselines of this transaction."""
+        return SqliteBaselines(self._connection)
+
     async def _reach(self, claim: Claim, last: int, done: int | None) -> None:
         await self._count(REACH, {**_key(claim), "last": last})
         await self._count(PASSED, {**_key(claim), "last": last, "done": done})
@@ -291,7 +296,7 @@ class SqliteStore:
             )
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(SCHEMA)
+            connection.executescript(SCHEMA + BASELINE_SCHEMA)
         except sqlite3.Error as error:
             raise UnavailableError(f"{self._path} cannot be opened as an SQLite database: {error}") from error
         return connection

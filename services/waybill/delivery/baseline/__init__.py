@@ -1,0 +1,1 @@
+"""Baselines: proposed, approved, sent."""

@@ -1,0 +1,1 @@
+"""What a baseline states, decided without I/O."""
