@@ -37,7 +37,7 @@ _NAMED_BY: Final = 100
 class FanoutOptions:
     """How wide."""
 
-    destinations: int = 50
+    destinations: int = 500
     commands: int = 2_000
     aggregates: int = 1_000
 

@@ -145,7 +145,7 @@ def scale(
 
 @app.command()
 def fanout(
-    destinations: Annotated[int, typer.Option(min=1, help="Destinations of one process.")] = 50,
+    destinations: Annotated[int, typer.Option(min=1, help="Destinations of one process.")] = 500,
     commands: Annotated[int, typer.Option(min=1, help="Commands; each names one destination in a hundred.")] = 2_000,
     as_json: JsonFlag = False,
 ) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
+from structlog.typing import FilteringBoundLogger
 
 from waybill.contracts.decision import Decision
 from waybill.contracts.fabric import DestinationConfig, FabricConfig, OnUnsettled
@@ -45,6 +46,8 @@ from waybill.kernel.ids import Tenant
 
 __all__ = ["MakeStanding", "Worker", "WorkerParts", "WorkerSettings"]
 
+#: So many destinations of six partitions one process was measured with (`waybill bench fanout`).
+MEASURED_DESTINATIONS: Final = 500
 _RESTART_S: Final = 5.0
 #: How often a client of a former configuration is looked at.
 _RETIRE_S: Final = 0.2
@@ -199,6 +202,8 @@ class Worker:
         config = self._parts.config.current()
         wanted = _wanted(config, self._settings)
         self._wanted_groups = len(wanted)
+        if config.version != self._seen_version:
+            warn_of_crowd(self._log, len(wanted))
         if config.version != self._seen_version or force:
             self._seen_version = config.version
             for key, group in list(self.groups.items()):
@@ -301,6 +306,17 @@ def _wanted(config: FabricConfig, settings: WorkerSettings) -> dict[Key, Destina
         for destination in tenant.destinations
         if settings.destination in {None, destination.name}
     }
+
+
+def warn_of_crowd(log: FilteringBoundLogger, destinations: int) -> None:
+    """Say when a process is given more destinations than were ever seen to keep their memberships in one."""
+    if destinations > MEASURED_DESTINATIONS:
+        log.warning(
+            "worker.crowded",
+            destinations=destinations,
+            measured=MEASURED_DESTINATIONS,
+            advice="a process with so many may lose its partitions: run several, each with its own --tenant or --destination",
+        )
 
 
 def _group_settings(settings: WorkerSettings, clients: Clients, feeds: Feeds, among: int) -> GroupSettings:

@@ -125,6 +125,11 @@ class Listener(Protocol):
         ...
 
 
+#: Readers of a process that turn messages into records at one time. They share one interpreter: hundreds that all have
+#: something to read would keep it from the loop and from transactions for seconds.
+_TURNS: Final = threading.BoundedSemaphore(2)
+
+
 class GroupReader:
     """One member of one consumer group on one topic. All methods belong to the thread that made the first call."""
 
@@ -178,6 +183,9 @@ class GroupReader:
             }
         )
 
+        #: Records of one poll: as Python objects they take several times what they take in the client.
+        self._most = max(100, min(1_000, 10_000 // among))
+
     def subscribe(self) -> None:
         """Join the group."""
         self._on_own_thread()
@@ -188,6 +196,8 @@ class GroupReader:
     def poll(self, max_records: int, timeout_s: float) -> list[Record]:
         """Return what is there, at most `max_records`, waiting only for the first; runs the listener's calls.
 
+        One reader of many returns fewer.
+
         Raises:
             PositionMissingError: a partition has no valid committed offset.
         """
@@ -195,7 +205,12 @@ class GroupReader:
         first = self._consumer.poll(timeout_s)
         if first is None:
             return []
-        messages = [first, *self._consumer.consume(max_records - 1, 0)] if max_records > 1 else [first]
+        with _TURNS:
+            return self._read(first, min(max_records, self._most) - 1)
+
+    def _read(self, first: Any, more: int) -> list[Record]:
+        """Return a message that was found and those behind it as records."""
+        messages = [first, *self._consumer.consume(more, 0)] if more > 0 else [first]
         records: list[Record] = []
         for m in messages:
             error = m.error()
@@ -303,6 +318,7 @@ def _share(among: int) -> dict[str, int]:
     """
     return {
         "queued.max.messages.kbytes": max(512, min(8_192, 262_144 // among)),
+        "max.partition.fetch.bytes": max(65_536, min(1_048_576, 16_777_216 // among)),
         "fetch.wait.max.ms": max(250, min(1_000, 2 * among)),
     }
 

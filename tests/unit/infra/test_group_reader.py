@@ -1,7 +1,7 @@
 """From where a member of a group reads: its owner's word, not what the client looked up by itself."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -135,10 +135,11 @@ def test_a_partition_that_gets_a_new_owner_is_read_from_where_that_one_says(read
 
 
 @pytest.mark.parametrize(
-    ("among", "holds_kb", "waits_ms"), [(1, 8_192, 250), (50, 5_242, 250), (200, 1_310, 400), (10_000, 512, 1_000)]
+    ("among", "holds_kb", "fetches", "waits_ms"),
+    [(1, 8_192, 1_048_576, 250), (50, 5_242, 335_544, 250), (200, 1_310, 83_886, 400), (10_000, 512, 65_536, 1_000)],
 )
 def test_many_readers_of_a_process_hold_less_each_and_ask_brokers_less_often(
-    monkeypatch: pytest.MonkeyPatch, among: int, holds_kb: int, waits_ms: int
+    monkeypatch: pytest.MonkeyPatch, among: int, holds_kb: int, fetches: int, waits_ms: int
 ) -> None:
     seen: list[dict[str, Any]] = []
 
@@ -149,4 +150,49 @@ def test_many_readers_of_a_process_hold_less_each_and_ask_brokers_less_often(
     monkeypatch.setattr(kafka, "Consumer", make)
     GroupReader("127.0.0.1:1", "group", TOPIC, Silent(), among)
 
-    assert (seen[0]["queued.max.messages.kbytes"], seen[0]["fetch.wait.max.ms"]) == (holds_kb, waits_ms)
+    names = ("queued.max.messages.kbytes", "max.partition.fetch.bytes", "fetch.wait.max.ms")
+    assert tuple(seen[0][name] for name in names) == (holds_kb, fetches, waits_ms)
+
+
+class Turns:
+    """Knows whether somebody has a turn."""
+
+    is_held = False
+
+    def __enter__(self) -> None:
+        self.is_held = True
+
+    def __exit__(self, *_: object) -> None:
+        self.is_held = False
+
+
+class Watched(ForgetfulConsumer):
+    """A client that has more than anybody takes, and says whether it was in a turn that it was asked for."""
+
+    turns = Turns()
+    waited: ClassVar[list[bool]] = []
+    taken: ClassVar[list[tuple[int, bool]]] = []
+
+    def poll(self, timeout_s: float) -> Message | None:
+        self.waited.append(self.turns.is_held)
+        return Message(0, 0)
+
+    def consume(self, most: int, timeout_s: float) -> list[Message]:
+        self.taken.append((most, self.turns.is_held))
+        return [Message(0, offset) for offset in range(1, most + 1)]
+
+
+@pytest.mark.parametrize(("among", "most"), [(1, 1_000), (50, 200), (500, 100)])
+def test_readers_wait_for_records_at_one_time_and_take_them_in_turns(
+    monkeypatch: pytest.MonkeyPatch, among: int, most: int
+) -> None:
+    monkeypatch.setattr(kafka, "Consumer", Watched)
+    monkeypatch.setattr(kafka, "_TURNS", Watched.turns)
+    Watched.waited.clear()
+    Watched.taken.clear()
+
+    records = GroupReader("127.0.0.1:1", "group", TOPIC, Silent(), among).poll(1_000, 1.0)
+
+    assert len(records) == most
+    assert Watched.waited == [False], "who waits for a record keeps nobody from taking theirs"
+    assert Watched.taken == [(most - 1, True)]
