@@ -4,8 +4,10 @@ import importlib
 import json
 import sys
 from contextlib import closing, nullcontext
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,10 +26,15 @@ from waybill.infra.metrics import MetricsServer
 from waybill.infra.public_keys import PublicKeys
 from waybill.kernel.errors import ConfigError
 from waybill.kernel.ids import NAME_PATTERN, DestinationName, Tenant
+from waybill.kernel.units import format_duration, parse_duration
 from waybill.listener import Listener
+from waybill.listener.core.holding import Bounds
 from waybill.listener.core.verification import Binding
 from waybill.listener.key_source import JwksFile, JwksUrl
 from waybill.listener.server import serve
+
+if TYPE_CHECKING:
+    from waybill.listener.stream import Stream
 
 __all__ = ["app", "load_target"]
 
@@ -74,6 +81,15 @@ GroupOption = Annotated[
     str, typer.Option("--group", help="With --kafka: the consumer group; waybill.<tenant>.listener.<destination>.")
 ]
 
+HoldCountOption = Annotated[
+    int | None,
+    typer.Option("--hold-count", min=1, help="With --kafka: deliveries of one aggregate held for an earlier one; 100."),
+]
+HoldAgeOption = Annotated[
+    str | None,
+    typer.Option("--hold-age", help="With --kafka: how long one is held, such as 5m, then told as a gap; 5m."),
+]
+
 
 @app.command()
 def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
@@ -93,6 +109,8 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     kafka: KafkaOption = None,
     results_key: ResultsKeyOption = None,
     group: GroupOption = "",
+    hold_count: HoldCountOption = None,
+    hold_age: HoldAgeOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Serve a listener until SIGTERM or Ctrl-C; what is under way is finished first.
@@ -104,8 +122,11 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
     if kafka is not None:
         if forward_to is not None:
             raise ConfigError("--forward-to stands before a listener that is reached over HTTP: leave out --kafka")
-        _stream(target, kafka, results_key, group, metrics_port, as_json=as_json)
+        bounds = _bounds(hold_count, hold_age)
+        _run_stream(_stream(target, kafka, results_key, group, bounds), target, metrics_port, as_json=as_json)
         return
+    if hold_count is not None or hold_age is not None:
+        raise ConfigError("--hold-count and --hold-age bound what a topic's listener holds: they need --kafka")
     if (target is None) == (forward_to is None):
         raise ConfigError("name a listener as module:attribute, or where deliveries go on to with --forward-to")
     if target is not None:
@@ -133,25 +154,42 @@ def listen(  # noqa: PLR0913, PLR0917 - one parameter per option
         serve(found, host=host, port=port, on_start=told)
 
 
-def _stream(
-    target: str | None, brokers: str, results_key: Path | None, group: str, metrics_port: int | None, *, as_json: bool
-) -> None:
-    """Run a listener on its topic."""
+def _bounds(count: int | None, age: str | None) -> Bounds:
+    """Read how much a listener on a topic holds; what is not said is as the SDK has it."""
+    said = Bounds()
+    if count is not None:
+        said = replace(said, max_count=count)
+    if age is not None:
+        try:
+            said = replace(said, max_age=timedelta(seconds=parse_duration(age)))
+        except ValueError as error:
+            raise ConfigError(f"--hold-age {age}: expected a whole number with ms, s, m, h or d, like 5m") from error
+    return said
+
+
+def _stream(target: str | None, brokers: str, results_key: Path | None, group: str, bounds: Bounds) -> "Stream":
+    """Put a listener before its topic."""
     if target is None or results_key is None:
         raise ConfigError("--kafka needs a listener as module:attribute, and --results-key: results are signed")
     try:
-        from waybill.infra.runner import run_until_stopped
         from waybill.listener.stream import Stream, StreamSettings
     except ModuleNotFoundError as error:
         raise ConfigError(f"--kafka needs {error.name}: pip install 'waybill[listener-kafka,cli]'") from error
     found = load_target(target)
     if not isinstance(found, Listener):
         raise ConfigError(f"--kafka runs a Listener: {target} is none")
-    stream = Stream(found, StreamSettings(bootstrap=brokers, results_key=results_key, group=group))
+    return Stream(found, StreamSettings(bootstrap=brokers, results_key=results_key, group=group, hold=bounds))
+
+
+def _run_stream(stream: "Stream", target: str | None, metrics_port: int | None, *, as_json: bool) -> None:
+    """Run a listener on its topic until a signal ends it."""
+    from waybill.infra.runner import run_until_stopped
+
     metrics = None
     if metrics_port is not None:
-        metrics = MetricsServer(found.registry, alive=stream.is_alive, ready=stream.is_ready, port=metrics_port)
-    words = {"topic": stream.topic, "group": stream.group, "target": target}
+        metrics = MetricsServer(stream.registry, alive=stream.is_alive, ready=stream.is_ready, port=metrics_port)
+    words: dict[str, Any] = {"topic": stream.topic, "group": stream.group, "target": target}
+    words["hold"] = {"count": stream.bounds.max_count, "age": format_duration(stream.bounds.max_age.total_seconds())}
     if metrics is not None:
         words["metrics"] = f"http://127.0.0.1:{metrics.port}/metrics"
     if as_json:

@@ -87,6 +87,8 @@ class Stream:
         tenant, destination = listener.binding.tenant, listener.binding.destination
         self.topic = deliveries_topic(tenant, destination)
         self.group = settings.group or listener_group(tenant, destination)
+        #: What may wait for an earlier delivery of its aggregate.
+        self.bounds = settings.hold
         key = settings.results_key
         self._signer = key if isinstance(key, Signer) else FileSigner(Path(key))
         self._signer.sign("result", int(listener.clock.now().timestamp()), b"")
@@ -130,7 +132,7 @@ class Stream:
         self._loop = asyncio.get_running_loop()
         await self._listener.open()
         publisher = Publisher(self._settings.bootstrap, self.group)
-        self._shared = Shared(self._listener, self._signer, publisher, self._settings.hold, self._settings.concurrency)
+        self._shared = Shared(self._listener, self._signer, publisher, self.bounds, self._settings.concurrency)
         purging = asyncio.create_task(purge_hourly(self._listener))
         thread = ThreadPoolExecutor(1, "stream")
         try:

@@ -78,6 +78,9 @@ def test_an_application_that_does_not_start_is_not_available(folder: Path) -> No
         (["absent_database:listener", "--kafka", "127.0.0.1:9"], "and --results-key"),
         (["--forward-to", "http://127.0.0.1:9", "--kafka", "127.0.0.1:9"], "leave out --kafka"),
         (["absent_database:listener", "--kafka", "127.0.0.1:9", "--results-key", "signing.json"], "runs a Listener"),
+        (["absent_database:listener", "--kafka", "127.0.0.1:9", "--hold-age", "soon"], "--hold-age soon: expected"),
+        (["absent_database:listener", "--hold-count", "7"], "they need --kafka"),
+        (["absent_database:listener", "--hold-age", "7m"], "they need --kafka"),
     ],
 )
 def test_a_topic_needs_a_listener_and_its_key(folder: Path, given: list[str], message: str) -> None:

@@ -333,12 +333,16 @@ async def test_the_command_runs_until_it_is_told_to_stop(topic: Topic, tmp_path:
     given = ["listen", "app:listener", "--kafka", topic.stack.kafka, "--results-key", str(tmp_path / "signing.json")]
 
     process = await asyncio.create_subprocess_exec(
-        str(Path(sys.executable).with_name("waybill")), *given, "--metrics-port", "0", "--json", cwd=tmp_path, stdout=-1
+        str(Path(sys.executable).with_name("waybill")),
+        *(*given, "--hold-count", "7", "--hold-age", "90s", "--metrics-port", "0", "--json"),
+        cwd=tmp_path,
+        stdout=-1,
     )
     try:
         assert process.stdout is not None
         told = json.loads(await asyncio.wait_for(process.stdout.readline(), 30))
         assert told["group"] == listener_group(topic.tenant, CRM)
+        assert told["hold"] == {"count": 7, "age": "90s"}
         await topic.all_said(1)
     finally:
         process.send_signal(signal.SIGTERM)
