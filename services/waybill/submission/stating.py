@@ -41,8 +41,13 @@ VALUES (%s, %s, %s, %s, %s, %s, %s)
 """
 _LIST: Final = """
 SELECT refused_at, principal, key_id, reason, result_id::text, body_sha256 FROM submission.refused_result
-WHERE tenant = %s ORDER BY position DESC LIMIT %s
+WHERE tenant = %(tenant)s AND (%(principal)s::text IS NULL OR principal = %(principal)s)
+  AND (%(result_id)s::uuid IS NULL OR result_id = %(result_id)s)
+ORDER BY position DESC LIMIT %(limit)s
 """
+
+
+_COPIES: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,10 +94,16 @@ class RefusedResults:
             return await cursor.fetchone() is not None
 
     @staticmethod
-    def newest(connection: psycopg.Connection[Any], tenant: str, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return what was refused of a tenant, newest first."""
-        with connection.cursor(row_factory=dict_row) as cursor:
-            return cursor.execute(_LIST.encode(), (tenant, limit)).fetchall()
+    def newest(
+        connection: psycopg.Connection[Any], tenant: str, limit: int, principal: str | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return what was refused of a tenant, or of one of its destinations, newest first."""
+        return _refused(connection, tenant=tenant, principal=principal, result_id=None, limit=limit)
+
+    @staticmethod
+    def of(connection: psycopg.Connection[Any], tenant: str, result_id: UUID) -> Sequence[Mapping[str, Any]]:
+        """Return what was refused under an id, newest first, at most a hundred."""
+        return _refused(connection, tenant=tenant, principal=None, result_id=result_id, limit=_COPIES)
 
 
 class Stating:
@@ -142,6 +153,11 @@ class Stating:
             self._log.warning("result.not_published", result_id=heard.result_id, reason=str(error))
             return BROKERS_AWAY
         return heard.result_id
+
+
+def _refused(connection: psycopg.Connection[Any], **values: object) -> Sequence[Mapping[str, Any]]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(_LIST.encode(), values).fetchall()
 
 
 def _id_of(posted: Posted) -> UUID | None:

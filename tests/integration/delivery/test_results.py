@@ -20,6 +20,7 @@ from waybill.contracts.fabric import Profile, ResultSource, RetryPolicy
 from waybill.contracts.receipt import Receipt, ReceiptStatus
 from waybill.crypto.keys import Algorithm, KeyRecord, new_key
 from waybill.crypto.signing import Signer
+from waybill.delivery.results.reading import ResultFilter, list_results
 from waybill.infra.clock import SystemClock
 from waybill.infra.kafka_admin import KafkaAdmin
 from waybill.kernel.ids import Tenant
@@ -121,6 +122,9 @@ def test_only_the_destinations_own_result_moves_what_it_accepted(world: WorkerWo
     flagged = [row for row in kept(world) if row["is_quarantined"]]
     assert [str(row["delivery_id"]) for row in flagged] == [str(apart.delivery())]
     assert flagged[0]["body"] == sign_result(late, Signer([own]), now).body
+    with psycopg.connect(world.dsn) as connection:
+        listed = list_results(connection, ResultFilter(tenant=world.tenant))
+    assert [row["result_id"] for row in listed] == [row["result_id"] for row in reversed(kept(world))]
 
 
 @pytest.mark.requirement("RS-4", "GW-12")
