@@ -16,12 +16,14 @@ __all__ = ["SETS", "Migrated", "app", "migrate_all"]
 app = typer.Typer(help="Make or upgrade the schemas of the control database.")
 
 #: Database schema → the package with its migrations. `fabric` comes first: it makes the roles the others grant to.
+#: `audit` comes last: it watches tables of the others.
 SETS: Final = {
     "fabric": "waybill.fabric.migrations",
     "delivery": "waybill.delivery.migrations",
     "read": "waybill.readmodel.migrations",
     "access": "waybill.access.migrations",
     "submission": "waybill.submission.rules.migrations",
+    "audit": "waybill.audit.migrations",
 }
 
 

@@ -5,6 +5,7 @@ from typing import Final
 from waybill.kernel.ids import DestinationName, Tenant
 
 __all__ = [
+    "audit_topic",
     "commands_topic",
     "config_topic",
     "dead_letters_topic",
@@ -53,6 +54,11 @@ def dead_letters_topic(tenant: Tenant) -> str:
 def decisions_topic(tenant: Tenant) -> str:
     """What people decided, on the partition of the command's aggregate."""
     return f"{PREFIX}.{tenant}.decisions"
+
+
+def audit_topic(tenant: Tenant) -> str:
+    """Anchors of the tenant's audit chains, by the partition of the chain."""
+    return f"{PREFIX}.{tenant}.audit"
 
 
 def deliveries_topic(tenant: Tenant, destination: DestinationName) -> str:

@@ -79,7 +79,7 @@ class Applier:
                 return Result(version=current.version, plan=step)
             self._prepare(current, wanted)
             self._tell(Step.ROWS)
-            self._store.allow_decisions(tenant.name for tenant in wanted.tenants)
+            self._store.open_routes(tenant.name for tenant in wanted.tenants)
             version = self._store.record(complete(current, wanted), step.changes, applied)
             self._finish(wanted)
             return Result(version=version, plan=step)

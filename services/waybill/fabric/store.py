@@ -111,10 +111,11 @@ class FabricStore:
         """Return the version in which each tenant last changed: what its outboxes stamp on commands."""
         return {tenant: int(version) for tenant, version in self._connection.execute(TENANT_VERSIONS)}
 
-    def allow_decisions(self, tenants: Iterable[str]) -> None:
-        """Let decisions about tenants' deliveries into the control outbox, once their topics are there."""
+    def open_routes(self, tenants: Iterable[str]) -> None:
+        """Let decisions and anchors of audit chains into the control outbox, once tenants' topics are there."""
         for tenant in tenants:
-            self._connection.execute(ADD_ROUTE, (f"{tenant}.decisions",))
+            for topic in ("decisions", "audit"):
+                self._connection.execute(ADD_ROUTE, (f"{tenant}.{topic}",))
 
     def record(self, whole: FabricConfig, changes: Sequence[Change], applied: Applied) -> int:
         """Store the changed objects as the next version and announce each; return the version.

@@ -35,7 +35,7 @@ class Desk:
 
     def __init__(self, dsn: str) -> None:
         self.connection = psycopg.connect(dsn, autocommit=True)
-        FabricStore(self.connection).allow_decisions(["acme"])
+        FabricStore(self.connection).open_routes(["acme"])
         self.meant = [Meant("acme", "crm", f"subject/{n}", uuid.uuid4(), 3) for n in range(60)]
 
     def judge(self, verdict: str, detail: str = "NULL") -> None:

@@ -1,0 +1,1 @@
+"""What an audit chain is, and how a change in it is found."""

@@ -1,0 +1,1 @@
+"""SQL of the audit chain, applied by `waybill.infra.migrate`."""
