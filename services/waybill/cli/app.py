@@ -50,6 +50,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "cancel": ("waybill.cli.decisions", "Take deliveries back before they can have been sent."),
     "baseline": ("waybill.cli.baseline", "Tell a new or restored listener where each aggregate goes on."),
     "destinations": ("waybill.cli.destinations", "Pause, resume, drain and limit destinations, and see who did."),
+    "exceptions": ("waybill.cli.exceptions", "What may stay undone, by a second person's word and for a time."),
     "audit": ("waybill.cli.audit", "Who did what to the fabric: list, anchor, export, verify."),
     "sim": ("waybill.cli.sim", "Run the delivery engine under simulated bad luck, seed by seed."),
     "bench": ("waybill.cli.bench", "Measure relay, emit, deliver and latency."),

@@ -23,6 +23,7 @@ SETS: Final = {
     "read": "waybill.readmodel.migrations",
     "access": "waybill.access.migrations",
     "submission": "waybill.submission.rules.migrations",
+    "exceptions": "waybill.exceptions.migrations",
     "audit": "waybill.audit.migrations",
 }
 

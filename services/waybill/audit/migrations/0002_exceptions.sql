@@ -1,0 +1,1 @@
+SELECT {schema}.watch('exceptions.exception', 'opened_by', 'moved_by');

@@ -1,0 +1,1 @@
+"""When an exception may move, and who may move it."""
