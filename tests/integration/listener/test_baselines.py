@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-import multiprocessing
-import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import closing
@@ -17,12 +17,13 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from fixtures import baseline_process
 from fixtures.fix_stores import CRM, Open, Site
 
 from waybill.contracts.baseline import LaneStart, render_lanes, statement_digest
 from waybill.contracts.command import Command
 from waybill.contracts.envelope import GapEntry, Resolution, delivery_id_text
-from waybill.crypto.keys import Algorithm, KeyRecord, Secret
+from waybill.crypto.keys import Algorithm, KeyRecord, Secret, jwks_document
 from waybill.crypto.signing import Signer
 from waybill.delivery.baseline.sending import Letter, letters
 from waybill.kernel.errors import ConfigError
@@ -30,6 +31,7 @@ from waybill.kernel.ids import Aggregate, DeliveryId
 from waybill.listener import Done, Received
 
 pytestmark = pytest.mark.postgres
+PROCESS = Path(baseline_process.__file__)
 SUBJECT = Aggregate("subject/1")
 
 
@@ -274,51 +276,23 @@ async def test_what_was_stated_and_what_it_moved_is_kept(open_site: Open, site_s
     assert [json.loads(render_lanes(part))["lanes"] for part in parts] == [row[0] for row in lanes]
 
 
-def _killed_between(path: str, schema: str, letter: Letter, keys: KeyRecord) -> None:
-    """Another process of the same listener: takes a part, and is killed before the next."""
-    from waybill.crypto.keys import jwks_document
-    from waybill.crypto.verifying import VerificationKeys
-    from waybill.infra.clock import SystemClock
-    from waybill.listener import Limits, Listener, PostgresStore, SqliteStore
-    from waybill.listener.asgi import Headers
-    from waybill.listener.core.verification import Door
-
-    store = PostgresStore(path, schema=schema) if schema else SqliteStore(Path(path))
-    listener = Listener(
-        tenant="acme",
-        destination="crm",
-        keys=VerificationKeys.from_jwks(jwks_document([keys])),
-        store=store,
-        limits=Limits(in_order=True),
-    )
-
-    async def take() -> None:
-        headers = Headers(
-            (name.encode(), value.encode()) for name, value in letter.headers(Signer([keys]), SystemClock())
-        )
-        await listener.hear(Door.AGENT, headers, letter.body)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    asyncio.run(take())
-
-
 @pytest.mark.requirement("DC-13")
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 async def test_a_kill_between_parts_leaves_nothing_half_applied(
-    kind: str, request: pytest.FixtureRequest, open_site: Open, tmp_path: Path
+    kind: str, request: pytest.FixtureRequest, open_site: Open, signing_key: KeyRecord, tmp_path: Path
 ) -> None:
-    keys: KeyRecord = request.getfixturevalue("signing_key")
     async with open_site(kind, in_order=True) as site:
         site.listener.on("subject.erase")(handled)
         ordered, other = Ordered(site), Aggregate("subject/2")
         late = {"expires_at": site.clock.now() + timedelta(days=36_500)}
         first, second = ordered.statement(await ordered.ask(), [lane(8)], [lane(5, aggregate=other)], **late)
         schema, dsn = request.getfixturevalue("site_schema") if kind == "postgres" else ("", str(tmp_path / "crm.db"))
-        killed = multiprocessing.get_context("spawn").Process(target=_killed_between, args=(dsn, schema, first, keys))
-        await asyncio.to_thread(killed.start)
-        await asyncio.to_thread(killed.join)
+        (tmp_path / "jwks.json").write_text(json.dumps(jwks_document([signing_key])))
+        part = {"headers": dict(first.headers(site.signer, site.clock)), "body": first.body.decode()}
+        command = [sys.executable, str(PROCESS), dsn, schema, str(tmp_path / "jwks.json")]
+        killed = await asyncio.to_thread(subprocess.run, command, input=json.dumps(part), text=True, check=False)
 
-        assert killed.exitcode == -signal.SIGKILL
+        assert killed.returncode == -signal.SIGKILL
         assert await ordered.status(ordered.command(8)) == (425, 1)
         assert await ordered.status(ordered.command(5, other)) == (425, 1)
         assert await ordered.told(second) == [(200, "applied")]
