@@ -1,0 +1,1 @@
+"""Pure rules of requests: what completes one, and when it is due."""
