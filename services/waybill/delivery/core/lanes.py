@@ -167,8 +167,8 @@ class Item:
         self.aggregate = aggregate
         self.sequence = sequence
         self.key, self.headers, self.value = record
-        #: Bytes it is counted with: the value and a flat allowance for headers and objects.
-        self.size = len(self.value or b"") + 2048
+        #: Bytes it is counted with: the value and a flat allowance for headers and what they are read into.
+        self.size = len(self.value or b"") + 3500
         self.held = Held.MEMORY
         self.is_fed = False
         self.state = State.QUEUED
