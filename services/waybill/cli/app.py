@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "access": ("waybill.cli.access", "Who may come in through an API, and who gave out which key."),
     "api": ("waybill.cli.api", "The submission API: commands over HTTP into the outbox."),
     "ingress": ("waybill.cli.ingress", "Events of producers that only speak Kafka, copied into the outbox."),
-    "events": ("waybill.cli.events", "What became of deliveries, told to destinations like commands."),
+    "events": ("waybill.cli.events", "What became of deliveries and destinations, told to destinations like commands."),
     "submissions": ("waybill.cli.submissions", "Submissions that wait for a person, and the rules of resubmissions."),
     "outbox": ("waybill.cli.outbox", "Put the outbox into a producer's database, check it, keep its days."),
     "emit": ("waybill.cli.emit", "Put one command into an outbox."),

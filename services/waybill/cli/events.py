@@ -1,4 +1,4 @@
-"""`waybill events`: what became of deliveries, told to destinations."""
+"""`waybill events`: what became of deliveries and of destinations, told to destinations."""
 
 import signal
 import threading
@@ -7,14 +7,16 @@ from typing import Annotated
 import typer
 
 from waybill.cli.output import JsonFlag, console, print_json, print_table
-from waybill.contracts.events import DELIVERY_EVENTS
+from waybill.contracts.events import DELIVERY_EVENTS, DESTINATION_EVENTS
 from waybill.events.main import run
 from waybill.infra import log
 from waybill.infra.addresses import Addresses
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="What became of deliveries, told to destinations like commands.")
+app = typer.Typer(
+    no_args_is_help=True, help="What became of deliveries and destinations, told to destinations like commands."
+)
 
 
 @app.command("run")
@@ -38,7 +40,9 @@ def run_command(
 @app.command("types")
 def types_command(as_json: JsonFlag = False) -> None:
     """Show the events there are: the types that routes may ask for."""
+    told = [(event, "delivery", state.value) for state, event in DELIVERY_EVENTS.items()]
+    told += [(event, "destination", standing) for standing, event in DESTINATION_EVENTS.items()]
     if as_json:
-        print_json([{"type": event, "state": state.value} for state, event in DELIVERY_EVENTS.items()])
+        print_json([{"type": event, "about": about, "state": state} for event, about, state in told])
         return
-    print_table("events", ("type", "when a delivery became"), [(e, s.value) for s, e in DELIVERY_EVENTS.items()])
+    print_table("events", ("type", "about", "when it became"), told)

@@ -36,6 +36,7 @@ def run(
         config = stack.enter_context(closing(ConfigFollower(addresses.need("worker_dsn"), clock)))
         sources = Sources(
             bootstrap=addresses.need("kafka"),
+            dsn=addresses.need("worker_dsn"),
             states=AvroReader(TASK_STATE, Registry(addresses.need("registry_url")).schema),
             clock=clock,
             meter=Meter(registry),

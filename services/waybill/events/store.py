@@ -1,11 +1,10 @@
 """Positions and told events beside the outbox: with the commands, one transaction."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
 
-from waybill.contracts.events import DELIVERY_AGGREGATE
 from waybill.events.core.telling import Event
 from waybill.infra.migrate import migrate
 from waybill.infra.postgres import identifier
@@ -67,7 +66,6 @@ class EventStore:
             FencedError: another process moved the positions. Nothing was written.
             RefusedError: the outbox refuses a command. Nothing was written.
         """
-        asked = {event.event_id: event for event in events}
         places = list(after)
         with self._connection.transaction():
             moved = self._run(
@@ -78,15 +76,33 @@ class EventStore:
             ).rowcount
             if moved != len(places):
                 raise FencedError("another process tells these events")
-            rows = self._run(
-                "INSERT INTO {schema}.told (event_id) SELECT e FROM unnest(%s::uuid[]) AS e "
-                "ON CONFLICT (event_id) DO UPDATE SET read_at = excluded.read_at RETURNING event_id, xmax = 0",
-                (list(asked),),
-            ).fetchall()
-            fresh_ids = {event_id for event_id, is_new in rows if is_new}
-            fresh = [event for event in asked.values() if event.event_id in fresh_ids]
+            fresh = self._fresh(events)
             self._outbox.emit_many([_draft(event) for event in fresh])
         return fresh
+
+    def tell_without_position(self, events: Sequence[Event], wanted: Container[str]) -> list[Event]:
+        """Write the commands of events of wanted types that were not looked at yet; return those events.
+
+        Those of other types count as told: whoever asks for them later hears of what comes later.
+
+        Raises:
+            RefusedError: the outbox refuses a command. Nothing was written.
+        """
+        with self._connection.transaction():
+            fresh = [event for event in self._fresh(events) if event.event_type in wanted]
+            self._outbox.emit_many([_draft(event) for event in fresh])
+        return fresh
+
+    def _fresh(self, events: Sequence[Event]) -> list[Event]:
+        """Note events as told; return those that were not."""
+        asked = {event.event_id: event for event in events}
+        rows = self._run(
+            "INSERT INTO {schema}.told (event_id) SELECT e FROM unnest(%s::uuid[]) AS e "
+            "ON CONFLICT (event_id) DO UPDATE SET read_at = excluded.read_at RETURNING event_id, xmax = 0",
+            (list(asked),),
+        ).fetchall()
+        fresh_ids = {event_id for event_id, is_new in rows if is_new}
+        return [event for event in asked.values() if event.event_id in fresh_ids]
 
     def forget(self) -> None:
         """Drop what no copy of a state can ask for any more."""
@@ -101,7 +117,7 @@ class EventStore:
 
 def _draft(event: Event) -> CommandDraft:
     return CommandDraft(
-        aggregate_type=DELIVERY_AGGREGATE,
+        aggregate_type=event.aggregate_type,
         aggregate_id=event.aggregate_id,
         command_type=event.event_type,
         operation_id=str(event.event_id),

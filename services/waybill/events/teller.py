@@ -12,12 +12,13 @@ from typing import Final
 import psycopg
 
 from waybill.contracts.codec import AvroReader
-from waybill.contracts.events import DELIVERY_AGGREGATE
+from waybill.contracts.events import DELIVERY_AGGREGATE, DESTINATION_AGGREGATE
 from waybill.contracts.fabric import OutboxConfig, TenantConfig
 from waybill.contracts.names import state_topic
 from waybill.events.core.telling import Event, event_of
 from waybill.events.metrics import Meter
 from waybill.events.store import EventStore
+from waybill.events.turns import Turns
 from waybill.infra.kafka_admin import KafkaAdmin
 from waybill.infra.log import get_logger
 from waybill.infra.postgres import connect
@@ -41,6 +42,8 @@ log = get_logger("events")
 _POLL_S: Final = 0.2
 _PAUSE_S: Final = 1.0
 _LOOK_EVERY_S: Final = 10.0
+#: How often it is asked how destinations stand.
+_TURNS_EVERY_S: Final = 2.0
 
 
 def events_outbox(tenant: TenantConfig) -> OutboxConfig | None:
@@ -53,6 +56,8 @@ class Sources:
     """What every teller of a process works with."""
 
     bootstrap: str
+    #: Of the control database, for reading.
+    dsn: str
     states: AvroReader
     clock: Clock
     meter: Meter
@@ -108,10 +113,20 @@ class Teller:
             for partition, offset in positions.items():
                 reader.watch(self._topic, partition, offset)
             log.info("events.reading", tenant=self._tenant, partitions=len(positions))
-            self._tell(store, reader, positions, stop)
+            turns = None
+            if DESTINATION_AGGREGATE in outbox.aggregate_types:
+                turns = Turns(self._sources.dsn, self._tenant, store)
+            self._tell(store, reader, positions, turns, stop)
 
-    def _tell(self, store: EventStore, reader: TopicReader, positions: dict[int, int], stop: threading.Event) -> None:
-        look_at = 0.0
+    def _tell(
+        self,
+        store: EventStore,
+        reader: TopicReader,
+        positions: dict[int, int],
+        turns: Turns | None,
+        stop: threading.Event,
+    ) -> None:
+        look_at = turn_at = 0.0
         while not stop.is_set():
             records = reader.poll(_POLL_S)
             # the end of a partition comes as an empty record: what lies there are marks of transactions
@@ -121,17 +136,25 @@ class Teller:
                 for event in store.tell(self._topic, positions, after, self._wanted(records)):
                     self._sources.meter.told(self._tenant, event.event_type)
                 positions |= after
+            now = self._sources.clock.monotonic()
+            if turns is not None and now >= turn_at:
+                turn_at = now + _TURNS_EVERY_S
+                for event in turns.tell(self._routed()):
+                    self._sources.meter.told(self._tenant, event.event_type)
             self._sources.meter.blocked(self._tenant, is_blocked=False)
-            if self._sources.clock.monotonic() >= look_at:
-                look_at = self._sources.clock.monotonic() + _LOOK_EVERY_S
+            if now >= look_at:
+                look_at = now + _LOOK_EVERY_S
                 ends = self._admin.end_offsets(self._topic, len(positions))
                 behind = sum(max(0, end - positions[partition]) for partition, end in enumerate(ends))
                 self._sources.meter.lag(self._tenant, behind)
 
+    def _routed(self) -> set[str]:
+        config = self._config()
+        return {route.command_type for route in config.routes} if config is not None else set()
+
     def _wanted(self, records: Sequence[PlacedRecord]) -> list[Event]:
         """Return the events that a route asks for now."""
-        config = self._config()
-        routed = {route.command_type for route in config.routes} if config is not None else set()
+        routed = self._routed()
         events = []
         for record in records:
             if record.value is None:

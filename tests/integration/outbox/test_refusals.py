@@ -112,6 +112,9 @@ REFUSALS: dict[str, tuple[Rule, dict[str, Any]]] = {
     "sealed nothing": (Rule.MALFORMED_FIELD, {"data": b"", "data_key_id": "k1"}),
     "a reserved command type": (Rule.MALFORMED_FIELD, {"command_type": "waybill.canary"}),
     "a fabric event about something else": (Rule.MALFORMED_FIELD, {"command_type": "waybill.delivery.failed"}),
+    "a fabric event about what another one is about": (Rule.MALFORMED_FIELD, {
+        "aggregate_type": "waybill.destination", "command_type": "waybill.delivery.failed"}),
+    "no fabric event about a destination": (Rule.MALFORMED_FIELD, {"aggregate_type": "waybill.destination"}),
     "no fabric event about a delivery": (Rule.MALFORMED_FIELD, {"aggregate_type": "waybill.delivery"}),
     "a command type with white space": (Rule.MALFORMED_FIELD, {
         "command_type": "a b", "destinations": ("crm",), "ttl": timedelta(days=1)}),

@@ -50,7 +50,7 @@ def test_whatever_the_database_refuses_is_waited_for(error: Exception, monkeypat
 
     monkeypatch.setattr(Teller, "_follow", follow)
     sources = Sources(
-        bootstrap="127.0.0.1:1", states=cast("Any", None), clock=cast("Any", None), meter=cast("Any", meter)
+        bootstrap="127.0.0.1:1", dsn="", states=cast("Any", None), clock=cast("Any", None), meter=cast("Any", meter)
     )
     Teller(sources, Tenant("acme"), lambda: None).run(stop)
 

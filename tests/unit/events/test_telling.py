@@ -1,13 +1,16 @@
 """Which states are told, as what, under which identity."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from fixtures.fix_events import state_record
 
-from waybill.contracts.events import DELIVERY_EVENTS
+from waybill.contracts.events import DELIVERY_EVENTS, DESTINATION_EVENTS, EVENT_TYPES
 from waybill.contracts.states import State
-from waybill.events.core.telling import MAX_AGGREGATE, event_of
+from waybill.delivery.core.controls.standing import Standing
+from waybill.events.core.telling import MAX_AGGREGATE, Turn, event_of, event_of_turn
 
 #: Every state there is, with the event about it.
 TOLD = {
@@ -73,3 +76,43 @@ def test_an_aggregate_of_any_length_orders_its_events(length: int):
     assert other is not None
     assert len(f"waybill.delivery/{event.aggregate_id}") <= MAX_AGGREGATE
     assert event.aggregate_id != other.aggregate_id
+
+
+TURN = Turn(
+    number=7, tenant="acme", destination="crm", before="running", standing="paused",
+    at=datetime(2026, 12, 1, 10, 30, tzinfo=UTC), by="ann", reason="a window",
+)  # fmt: skip
+
+
+def test_every_standing_has_an_event_of_its_own():
+    assert set(DESTINATION_EVENTS) == {standing.value for standing in Standing}
+    told = [event_of_turn(replace(TURN, standing=standing.value)).event_type for standing in Standing]
+    assert len(set(told)) == len(told)
+    assert set(told) <= set(EVENT_TYPES)
+
+
+def test_a_turn_says_who_and_why_and_is_ordered_by_its_destination():
+    event = event_of_turn(TURN)
+
+    assert (event.event_type, event.aggregate_type, event.aggregate_id) == (
+        "waybill.destination.paused", "waybill.destination", "crm",
+    )  # fmt: skip
+    assert event.data == {
+        "eventId": str(event.event_id), "tenant": "acme", "destination": "crm", "standing": "paused",
+        "before": "running", "by": "ann", "reason": "a window", "at": "2026-12-01T10:30:00.000Z",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"number": 8},
+        {"tenant": "other"},
+        {"destination": "mail"},
+        {"at": TURN.at + timedelta(milliseconds=1)},  # a number that a database which was set back gave once more
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_same_turn_has_one_id_and_another_has_another(other: dict[str, object]):
+    assert event_of_turn(TURN).event_id == event_of_turn(replace(TURN, reason="read again")).event_id
+    assert event_of_turn(TURN).event_id != event_of_turn(replace(TURN, **other)).event_id  # type: ignore[arg-type]

@@ -184,6 +184,18 @@ def test_one_mistake_is_named_with_line_field_and_expectation(
     assert expected in problem.message
 
 
+def test_events_about_destinations_are_numbered_where_those_about_deliveries_are() -> None:
+    asked = WHOLE.replace("type: subject.erase", "type: waybill.destination.paused")
+    numbered = asked.replace("[subject, consent]", "[waybill.delivery]")
+
+    (problem,) = problems(numbered)
+
+    assert (problem.line, problem.rule) == (25, "reserved")
+    assert "number waybill.destination too" in problem.message
+    both = asked.replace("[subject, consent]", "[waybill.delivery, waybill.destination]")
+    assert isinstance(parse(both.encode()), FabricConfig)
+
+
 @pytest.mark.parametrize(
     ("declared", "asked", "is_accepted"), [("L0", "L1", False), ("L1", "L1", True), ("L3", "L2", True)]
 )

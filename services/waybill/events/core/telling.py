@@ -1,17 +1,24 @@
-"""From the state of a delivery to the event about it, if there is one."""
+"""From the state of a delivery, or a control of a destination, to the event about it, if there is one."""
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid5
 
-from waybill.contracts.events import DELIVERY_AGGREGATE, DELIVERY_EVENTS, RESERVED_PREFIX
+from waybill.contracts.events import (
+    DELIVERY_AGGREGATE,
+    DELIVERY_EVENTS,
+    DESTINATION_AGGREGATE,
+    DESTINATION_EVENTS,
+    RESERVED_PREFIX,
+)
 from waybill.contracts.states import State
 from waybill.kernel.clock import format_instant
 from waybill.kernel.ids import DeliveryId, outcome_id
 
-__all__ = ["MAX_AGGREGATE", "Event", "event_of"]
+__all__ = ["MAX_AGGREGATE", "Event", "Turn", "event_of", "event_of_turn"]
 
 #: Characters of an aggregate, `type/id`, as the outbox takes it.
 MAX_AGGREGATE: Final = 255
@@ -21,12 +28,27 @@ MAX_AGGREGATE: Final = 255
 class Event:
     """One event that is to be told."""
 
-    #: The same whenever the same move of the same delivery is read; also the id of its outcome.
+    #: The same whenever the same fact is read; of a delivery's move also the id of its outcome.
     event_id: UUID
     event_type: str
-    #: What orders it among events: the aggregate of the command it is about.
+    aggregate_type: str
+    #: What orders it among events: the aggregate of the command it is about, or the destination.
     aggregate_id: str
     data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A control by which a destination came to stand otherwise than before."""
+
+    number: int
+    tenant: str
+    destination: str
+    before: str
+    standing: str
+    at: datetime
+    by: str
+    reason: str
 
 
 def event_of(state: Mapping[str, Any]) -> Event | None:
@@ -42,6 +64,7 @@ def event_of(state: Mapping[str, Any]) -> Event | None:
     return Event(
         event_id=event_id,
         event_type=event_type,
+        aggregate_type=DELIVERY_AGGREGATE,
         aggregate_id=_aggregate_id(state["aggregate"]),
         data={
             "eventId": str(event_id),
@@ -60,6 +83,28 @@ def event_of(state: Mapping[str, Any]) -> Event | None:
             "attempts": state["attempt"],
             "proofLevel": state["proof_level"],
             "at": format_instant(state["updated_at"]),
+        },
+    )
+
+
+def event_of_turn(turn: Turn) -> Event:
+    """Return the event about a turn."""
+    name = f"waybill:destination-event/{turn.tenant}/{turn.destination}/{turn.number}/{format_instant(turn.at)}"
+    event_id = uuid5(NAMESPACE_URL, name)
+    return Event(
+        event_id=event_id,
+        event_type=DESTINATION_EVENTS[turn.standing],
+        aggregate_type=DESTINATION_AGGREGATE,
+        aggregate_id=turn.destination,
+        data={
+            "eventId": str(event_id),
+            "tenant": turn.tenant,
+            "destination": turn.destination,
+            "standing": turn.standing,
+            "before": turn.before,
+            "by": turn.by,
+            "reason": turn.reason,
+            "at": format_instant(turn.at),
         },
     )
 

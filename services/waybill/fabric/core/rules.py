@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from waybill.contracts.events import DELIVERY_AGGREGATE, EVENT_TYPES, RESERVED_PREFIX
+from waybill.contracts.events import DELIVERY_AGGREGATE, DESTINATION_AGGREGATE, EVENT_TYPES, RESERVED_PREFIX
 from waybill.contracts.fabric import HORIZON_MARGIN_S, MAX_TTL_S, Profile
 from waybill.fabric.core.document import Listing, Node, Problem, Table
 from waybill.fabric.core.egress_rules import allow_networks, egress, headers, tls, url
@@ -154,14 +154,18 @@ def _reserved(tenant: Reading) -> Iterator[Problem]:
             yield _problem(
                 outbox.at("name"), "reserved", "expected another name, control is the control database's own outbox"
             )
-    numbered = {placed.value for outbox in tenant.many("outboxes") for placed in outbox.get("aggregate_types") or ()}
+    outboxes = [{placed.value for placed in outbox.get("aggregate_types") or ()} for outbox in tenant.many("outboxes")]
+    events_outbox = next((each for each in outboxes if DELIVERY_AGGREGATE in each), frozenset[str]())
     for route in tenant.many("routes"):
         asked = str(route.get("command_type"))
         if asked in EVENT_TYPES:
-            if DELIVERY_AGGREGATE not in numbered:
+            if not events_outbox:
                 message = (
                     f"expected an outbox of this tenant that numbers {DELIVERY_AGGREGATE}, where events are written"
                 )
+                yield _problem(route.at("command_type"), "reserved", message)
+            elif asked.startswith(DESTINATION_AGGREGATE) and DESTINATION_AGGREGATE not in events_outbox:
+                message = f"expected the outbox that numbers {DELIVERY_AGGREGATE} to number {DESTINATION_AGGREGATE} too"
                 yield _problem(route.at("command_type"), "reserved", message)
         elif asked.startswith(RESERVED_PREFIX):
             message = f"expected another type, waybill. is Waybill's own; the events are {', '.join(EVENT_TYPES)}"
