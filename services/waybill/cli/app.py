@@ -46,6 +46,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "conformance": ("waybill.cli.conformance", "Play the fabric against a listener and say what it keeps."),
     "read-model": ("waybill.cli.read_model", "Keep, rebuild and look at the read model."),
     "deliveries": ("waybill.cli.deliveries", "What happened to each delivery, what is next, who owns it, by when."),
+    "requests": ("waybill.cli.requests", "What requests, the parents of deliveries, have come to."),
     "results": ("waybill.cli.results", "What destinations said later of deliveries they accepted."),
     "cancel": ("waybill.cli.decisions", "Take deliveries back before they can have been sent."),
     "baseline": ("waybill.cli.baseline", "Tell a new or restored listener where each aggregate goes on."),

@@ -24,6 +24,7 @@ SETS: Final = {
     "access": "waybill.access.migrations",
     "submission": "waybill.submission.rules.migrations",
     "exceptions": "waybill.exceptions.migrations",
+    "requests": "waybill.requests.migrations",
     "audit": "waybill.audit.migrations",
 }
 

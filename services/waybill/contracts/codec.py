@@ -19,13 +19,24 @@ from fastavro.types import Schema
 
 from waybill.kernel.errors import ContractError, InvariantBroken
 
-__all__ = ["DEAD_LETTER", "DECISION", "OUTCOME", "TASK_STATE", "AvroReader", "AvroWriter", "schema_text", "split_frame"]
+__all__ = [
+    "DEAD_LETTER",
+    "DECISION",
+    "OUTCOME",
+    "REQUEST_STATE",
+    "TASK_STATE",
+    "AvroReader",
+    "AvroWriter",
+    "schema_text",
+    "split_frame",
+]
 
 #: Names of the record schemas: file names under `avro/`.
 TASK_STATE: Final = "TaskState"
 OUTCOME: Final = "Outcome"
 DEAD_LETTER: Final = "DeadLetter"
 DECISION: Final = "Decision"
+REQUEST_STATE: Final = "RequestState"
 
 _FRAME: Final = struct.Struct(">bI")
 _PLACES: Final = (

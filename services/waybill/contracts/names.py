@@ -18,6 +18,7 @@ __all__ = [
     "listener_group",
     "outcomes_topic",
     "read_model_group",
+    "requests_group",
     "results_topic",
     "state_topic",
     "topic_prefix",
@@ -104,3 +105,8 @@ def ingress_group(tenant: Tenant) -> str:
 def read_model_group(tenant: Tenant) -> str:
     """Return the group that folds commands, state and outcomes into the read model."""
     return f"{PREFIX}.{tenant}.read-model"
+
+
+def requests_group(tenant: Tenant) -> str:
+    """Return the group that folds commands and state into requests."""
+    return f"{PREFIX}.{tenant}.requests"

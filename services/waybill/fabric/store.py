@@ -112,9 +112,9 @@ class FabricStore:
         return {tenant: int(version) for tenant, version in self._connection.execute(TENANT_VERSIONS)}
 
     def open_routes(self, tenants: Iterable[str]) -> None:
-        """Let decisions and anchors of audit chains into the control outbox, once tenants' topics are there."""
+        """Let decisions, anchors of audit chains and requests into the control outbox, once tenants' topics are there."""
         for tenant in tenants:
-            for topic in ("decisions", "audit"):
+            for topic in ("decisions", "audit", "requests"):
                 self._connection.execute(ADD_ROUTE, (f"{tenant}.{topic}",))
 
     def record(self, whole: FabricConfig, changes: Sequence[Change], applied: Applied) -> int:

@@ -20,8 +20,6 @@ from waybill.readmodel.ports import Batch, Bounds, Decoder, Positions, RawRecord
 
 __all__ = ["Projector", "Settings", "Watcher"]
 
-log = get_logger("read-model")
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,6 +27,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Settings:
     """How a projector runs."""
 
+    #: What is kept: the name of its log.
+    name: str = "read-model"
     #: Whose topics; empty for every tenant there is, those that come later included.
     tenants: frozenset[str] = frozenset()
     #: Stop when everything that was there at the start is folded.
@@ -64,6 +64,7 @@ class Projector:
     def __init__(self, source: Source, store: Store, decoder: Decoder, clock: Clock, settings: Settings) -> None:
         self._source, self._store, self._decoder, self._clock = source, store, decoder, clock
         self._settings = settings
+        self._log = get_logger(settings.name)
         self._tenants: dict[TopicPartition, str] = {}
         #: Tenants this process folds; others are folded by another process.
         self._claimed: frozenset[str] = frozenset()
@@ -94,15 +95,15 @@ class Projector:
                     return
                 failing_since = None
             except FencedError as error:
-                log.warning("read_model.overtaken", reason=str(error))
+                self._log.warning("fold.overtaken", reason=str(error))
                 self._stale = True
                 stop.wait(self._settings.pause_after_error_s)
             except (TransientError, UnavailableError) as error:
                 now = self._clock.monotonic()
                 failing_since = failing_since if failing_since is not None else now
                 if self._settings.until_caught_up and now - failing_since > self._settings.give_up_s:
-                    raise UnavailableError(f"the read model cannot go on: {error}") from error
-                log.warning("read_model.waiting", reason=str(error))
+                    raise UnavailableError(f"{self._settings.name} cannot go on: {error}") from error
+                self._log.warning("fold.waiting", reason=str(error))
                 self._stale = True
                 stop.wait(self._settings.pause_after_error_s)
 
@@ -128,7 +129,7 @@ class Projector:
             self._source.assign({p: at for p, at in self._positions.items() if tenants[p] in claimed})
             self._stale = False
             self._aim(bounds)
-            log.info("read_model.assigned", partitions=len(tenants), tenants=len(claimed))
+            self._log.info("fold.assigned", partitions=len(tenants), tenants=len(claimed))
         elif self._is_waiting_for_others():
             self._positions |= self._others()
         mine = {place: at for place, at in self._positions.items() if tenants[place] in claimed}
@@ -171,7 +172,7 @@ class Projector:
         if self.watcher is not None:
             self.watcher.folded(len(batch.records))
         if batch.records:
-            log.debug("read_model.folded", records=len(batch.records), rows=len(rows))
+            self._log.debug("fold.folded", records=len(batch.records), rows=len(rows))
 
     def _tenant_of(self, record: RawRecord) -> str:
         return self._tenants[record.topic, record.partition]

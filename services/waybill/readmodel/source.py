@@ -6,7 +6,7 @@ are never delivered: without the ends a caught-up fold would look as if it lagge
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 from confluent_kafka import (
@@ -40,13 +40,28 @@ _FOLDED: Final = re.compile(rf"^waybill\.([a-z][a-z0-9-]{{0,29}})\.({'|'.join(re
 class KafkaSource:
     """One consumer for everything that is folded. Every method may raise UnavailableError."""
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        topics: Collection[Topic] = tuple(Topic),
+        group: Callable[[Tenant], str] = read_model_group,
+        name: str = "read-model",
+    ) -> None:
+        """Connect when something is asked.
+
+        Args:
+            bootstrap: of Kafka.
+            topics: which of the four.
+            group: by tenant, the group whose committed offsets show how far reading is.
+            name: of the client, for the broker's log.
+        """
+        self._bootstrap, self._topics, self._group = bootstrap, frozenset(topics), group
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": "waybill.read-model",
-                "client.id": "waybill-read-model",
+                "group.id": f"waybill.{name}",
+                "client.id": f"waybill-{name}",
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
@@ -57,7 +72,7 @@ class KafkaSource:
                 "log_level": 0,
             }
         )
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": "waybill-read-model", "log_level": 0})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "client.id": f"waybill-{name}", "log_level": 0})
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -72,7 +87,7 @@ class KafkaSource:
         found: dict[Place, str] = {}
         for name in sorted(metadata.topics):
             match = _FOLDED.match(name)
-            if match is not None and (not tenants or match[1] in tenants):
+            if match is not None and match[2] in self._topics and (not tenants or match[1] in tenants):
                 found |= {(name, number): match[1] for number in metadata.topics[name].partitions}
         return found
 
@@ -105,7 +120,7 @@ class KafkaSource:
         """Commit the positions to each tenant's group, so that Kafka tools show the lag; nothing waits for it."""
         groups: dict[str, list[TopicPartition]] = {}
         for (topic, number), offset in positions.items():
-            group = read_model_group(Tenant(tenants[topic, number]))
+            group = self._group(Tenant(tenants[topic, number]))
             groups.setdefault(group, []).append(TopicPartition(topic, number, offset))
         for group, places in groups.items():  # one group per call is what the client takes
             self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)])

@@ -113,6 +113,7 @@ def test_the_shipped_files_are_read_and_commands_comes_first() -> None:
         "deliveries",
         "ingress",
         "outcomes",
+        "requests",
         "results",
         "state",
     ]
@@ -123,7 +124,7 @@ def test_a_topic_of_destinations_is_one_for_each_that_needs_it() -> None:
 
     assert names[-2:] == ["waybill.acme.results.crm", "waybill.acme.results.cad"]
     assert "waybill.acme.results" not in names
-    assert [topic.name for topic in topics_of(load_topics())] == ["commands", "audit", "config", "dead-letters", "decisions", "outcomes", "state"]  # fmt: skip
+    assert [topic.name for topic in topics_of(load_topics())] == ["commands", "audit", "config", "dead-letters", "decisions", "outcomes", "requests", "state"]  # fmt: skip
 
 
 def test_an_optional_topic_is_there_for_tenants_that_ask() -> None:

@@ -1,0 +1,1 @@
+"""Numbered SQL files of the schema of requests, applied in order, each once."""
